@@ -36,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz chaos soak simulate simulate-gate backfill acls clean
+.PHONY: install lint format lock fuzz test-long chaos soak simulate simulate-gate backfill acls clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -53,37 +53,38 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --quiet \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --upgrade -o requirements.lock
 
+LONG := WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0
+
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
-	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
-	  $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py \
+	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) $(LONG) tests/fuzz tests/integration/wasm/test_go_memory.py \
 	  tests/integration/build/test_sdk_cpp.py tests/integration/build/test_cpp.py
 
 SUPERVISION := tests/chaos/test_supervision.py tests/chaos/test_evictions.py
+CHAOS := tests/chaos tests/integration/leases tests/integration/spark/test_parallel.py \
+  tests/integration/provider/test_standalone.py tests/integration/provider/test_launcher.py tests/integration/spark/test_launcher_claims.py
+OTHER_LONG_FORMS := tests/soak tests/system tests/simulation/test_gate.py tests/integration/kafka/test_acls.py
+
 chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back, beside outside books (ROUNDS=10; about two hours)
-	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 --numprocesses 2 --dist loadfile \
-	  $(SUPERVISION:%=--ignore=%) tests/chaos \
-	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
-	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
-	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py \
-	  tests/integration/spark/test_microbatch_shards.py \
-	  tests/simulation/test_jobs.py tests/integration/job_offsets tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
-	  tests/integration/provider/test_standalone.py
-	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 $(SUPERVISION)  # alone: it has time limits
+	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) --numprocesses 2 --dist loadfile $(SUPERVISION:%=--ignore=%) $(CHAOS)
+	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) $(SUPERVISION)  # alone: it has time limits
+
+test-long: $(INSTALLED) ## the tests of which `make test` runs one of a kind, or leaves to the models (about half an hour)
+	@$(LONG) --numprocesses 2 --dist loadfile -m long $(CHAOS:%=--ignore=%) $(OTHER_LONG_FORMS:%=--ignore=%) tests
 
 soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
-	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/soak
+	@SOAK_MINUTES=$(MINUTES) $(LONG) tests/soak
 
 simulate: $(INSTALLED) ## histories of whole jobs on a cluster in memory (MINUTES=60, or SEED=7: one that failed)
 	@$(BIN)/python tests/simulation/simulate.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES))
 
 simulate-gate: $(INSTALLED) ## ten times twenty nights of training on data that does not change, and on data that does (about 3 minutes)
-	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/simulation/test_gate.py
+	@$(LONG) tests/simulation/test_gate.py
 
 backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for each day, and these touch (about 8 minutes)
-	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/system/test_backfill.py
+	@$(LONG) tests/system/test_backfill.py
 
 acls: $(INSTALLED) ## each part with exactly its ACLs on a broker with an authorizer, and without each of them (about 8 minutes)
-	@WASMLINE_LONG=1 $(BIN)/python -m pytest tests/integration/kafka/test_acls.py
+	@$(LONG) tests/integration/kafka/test_acls.py
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

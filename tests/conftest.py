@@ -42,9 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "WASMLINE_LONG" not in os.environ and item.get_closest_marker("long"):
             item.add_marker(
-                pytest.mark.skip(
-                    reason="of the long form: make chaos, make soak, make simulate-gate, make backfill, make acls"
-                )
+                pytest.mark.skip(reason="of the long form: make test-long, and what make help lists beside it")
             )
         if "property" in item.nodeid.split("/"):
             # Hypothesis would run the example again that the signal of a time-out has ended, and hang there.

@@ -22,7 +22,8 @@ RATE = 100
 KEYS = 40
 
 
-@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
+@pytest.mark.long
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_the_only_broker_is_restarted(
     stoppable_kafka: RunningKafka, spark: SparkSession, tmp_path: Path, delivery: str
 ) -> None:

@@ -54,9 +54,14 @@ def plan(seed: int, kinds: list[str], count: int) -> Iterator[str]:
         yield bag.pop()
 
 
-@pytest.mark.timeout(0)
 @pytest.mark.never_rerun
-@pytest.mark.parametrize("pod", [pytest.param(True, marks=pytest.mark.long), False], ids=["pod", "worker"])
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(True, id="pod", marks=[pytest.mark.long, pytest.mark.timeout(0)]),
+        pytest.param(False, id="worker"),
+    ],
+)
 def test_a_stream_is_at_work_again_whatever_was_killed(
     kafka: RunningKafka, tmp_path: Path, pod: bool, capsys: pytest.CaptureFixture[str], machine_stalls: MachineStalls
 ) -> None:

@@ -190,7 +190,7 @@ def test_a_missing_output_topic_ends_the_consumer_and_no_commit_is_without_its_o
     assert LARGE not in done(cluster, group, topic)
 
 
-@DELIVERIES
+@pytest.mark.parametrize("delivery", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.long)])
 def test_a_permission_of_the_group_that_is_taken_away_ends_the_consumer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, delivery: str
 ) -> None:

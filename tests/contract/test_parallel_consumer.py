@@ -538,7 +538,7 @@ def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
     assert (left.offset, decode(left.metadata, left.offset)) == (2, (3, (2,)))
 
 
-@DELIVERIES
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_an_output_topic_that_is_deleted_meanwhile_is_named(
     real_cluster: Kafka, group: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

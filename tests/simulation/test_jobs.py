@@ -291,7 +291,7 @@ Jobs.TestCase.settings = settings(
 )
 
 
-@pytest.mark.parametrize("number", [*range(4), *(pytest.param(each, marks=pytest.mark.long) for each in range(4, 24))])
+@pytest.mark.parametrize("number", [*range(2), *(pytest.param(each, marks=pytest.mark.long) for each in range(2, 24))])
 def test_whatever_befalls_a_job_nothing_is_lost_or_doubled(number: int) -> None:
     """In several parts, each of which has a time-out of its own."""
     run_state_machine_as_test(seed(number)(type("Jobs", (Jobs,), {})), settings=Jobs.TestCase.settings)

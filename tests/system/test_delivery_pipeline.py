@@ -29,7 +29,6 @@ def report(airflow: Any) -> DemoReport:
     return decode(DemoReport, Path(airflow.home, "report.json").read_bytes())
 
 
-@pytest.mark.timeout(900)
 def test_every_record_is_a_feature_or_a_dead_letter_with_its_reason(report: DemoReport) -> None:
     accounting = report.accounting
     assert accounting.records_in == ROWS
@@ -137,7 +136,6 @@ def ends(airflow: Any, run: str) -> set[str]:
     return {name for name in ("promoted", "kept", "refused", "skipped") if states[name] == "success"}
 
 
-@pytest.mark.timeout(900)
 def test_the_timetable_starts_a_run_which_skips_what_a_run_has_trained_on(report: DemoReport, airflow: Any) -> None:
     airflow.api.unpause(RETRAIN)
 
@@ -156,7 +154,6 @@ def test_the_timetable_starts_a_run_which_skips_what_a_run_has_trained_on(report
     assert sliced.offsets == report.training.dataset.offsets
 
 
-@pytest.mark.timeout(900)
 def test_a_better_model_is_refused_by_a_user_and_goes_live_when_the_user_thinks_again(
     report: DemoReport, airflow: Any, kafka: RunningKafka
 ) -> None:
@@ -185,7 +182,6 @@ def test_a_better_model_is_refused_by_a_user_and_goes_live_when_the_user_thinks_
     assert airflow.api.xcom(RETRAIN, run, "deploy_model")["version"] == trained["version"]
 
 
-@pytest.mark.timeout(900)
 def test_a_model_that_is_not_better_is_not_promoted_and_says_why(
     report: DemoReport, airflow: Any, kafka: RunningKafka
 ) -> None:

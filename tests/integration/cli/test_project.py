@@ -69,7 +69,7 @@ def test_from_an_empty_folder_to_a_version_that_runs(wasmline: Wasmline) -> None
     ]
 
 
-@pytest.mark.parametrize("language", ["go", "rust"])
+@pytest.mark.parametrize("language", [pytest.param("go", marks=pytest.mark.long), "rust"])
 def test_a_project_in_another_language_goes_the_same_way(wasmline: Wasmline, language: str) -> None:
     wasmline("init", "shout", "--language", language)
     try:

@@ -35,7 +35,11 @@ def cut(transform_job: TransformJob, before: int) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "delivery"),
-    [("microbatch", "at_least_once"), ("microbatch", "exactly_once"), ("parallel", "at_least_once")],
+    [
+        pytest.param("microbatch", "at_least_once", marks=pytest.mark.long),
+        ("microbatch", "exactly_once"),
+        ("parallel", "at_least_once"),
+    ],
 )
 def test_records_that_are_removed_before_they_are_read_end_the_job_or_are_counted(
     transform_job: TransformJob, mode: str, delivery: str

@@ -102,7 +102,7 @@ def test_leases_and_batches_renew_what_they_find(
     assert sum(ConsumerGroups(transform_job.config).committed(group, transform_job.spec.input_topic).values()) == 600
 
 
-@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.long)])
 def test_a_run_that_finds_nothing_to_do_renews_the_progress_of_every_partition(
     spark: SparkSession, kafka: RunningKafka, tmp_path: Path, harnesses: Harnesses, delivery: str
 ) -> None:

@@ -105,6 +105,7 @@ def test_a_topic_whose_settings_are_hidden_does_not_say(tmp_path: Path, monkeypa
         assert Topics(config).max_message_bytes("hidden") is None
 
 
+@pytest.mark.long
 def test_offsets_and_tables_are_read_while_the_only_broker_restarts(tmp_path: Path) -> None:
     def ask() -> None:
         topics, table = Topics(config), CompactedTopic(config, "table")
@@ -130,6 +131,7 @@ def test_offsets_and_tables_are_read_while_the_only_broker_restarts(tmp_path: Pa
             asked.result(60.0)
 
 
+@pytest.mark.long
 def test_topics_are_made_and_looked_at_while_the_only_broker_restarts(tmp_path: Path) -> None:
     def ask() -> None:
         topics = Topics(config)

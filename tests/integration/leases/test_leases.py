@@ -90,7 +90,13 @@ def test_outputs_are_seen_once_and_in_order_whatever_is_killed(harnesses: Harnes
     harness.finish()
 
 
-@pytest.mark.parametrize("partitions", [3, 2 * VIRTUAL_SHARDS + 2], ids=["few partitions", "virtual shards"])
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        pytest.param(3, id="few partitions"),
+        pytest.param(2 * VIRTUAL_SHARDS + 2, id="virtual shards", marks=pytest.mark.long),
+    ],
+)
 def test_a_frozen_task_whose_lease_another_took_over_wakes_writes_nothing_and_ends_quietly(
     harnesses: Harnesses, partitions: int
 ) -> None:
@@ -196,7 +202,10 @@ def test_a_round_whose_partition_is_let_go_while_it_replaces_its_client_writes_n
     assert harness.seen() == 0
 
 
-@pytest.mark.parametrize("delivery", [EXACTLY_ONCE, {}], ids=["exactly once", "at least once"])
+@pytest.mark.parametrize(
+    "delivery",
+    [pytest.param(EXACTLY_ONCE, id="exactly once"), pytest.param({}, id="at least once", marks=pytest.mark.long)],
+)
 def test_leases_follow_each_other_under_load_whatever_their_number(
     harnesses: Harnesses, delivery: dict[str, Any]
 ) -> None:

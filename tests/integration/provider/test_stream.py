@@ -49,7 +49,10 @@ def context(run_id: str = "run") -> Any:
     return {"ti": ti, "outlet_events": {}}
 
 
-@pytest.mark.parametrize("deferrable", [False, True], ids=["on a worker", "deferred"])
+@pytest.mark.parametrize(
+    "deferrable",
+    [pytest.param(False, id="on a worker", marks=pytest.mark.long), pytest.param(True, id="deferred")],
+)
 def test_a_dag_streams_until_caught_up(
     transform: DeploymentSpec,
     kafka: RunningKafka,

@@ -355,6 +355,7 @@ def test_a_generation_with_another_input_topic_is_not_run_on_this_one(transform_
     assert len(transform_job.out()) == 50
 
 
+@pytest.mark.long
 def test_a_newer_run_takes_over_from_the_older_and_no_record_is_lost(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     transform_job.produce(keyed(200))

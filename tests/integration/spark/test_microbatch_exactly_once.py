@@ -122,6 +122,7 @@ def test_a_checkpoint_that_is_rolled_back_or_lost_repeats_nothing(transform_job:
     assert outputs(transform_job) == by_key(keyed(1_100))
 
 
+@pytest.mark.long
 def test_progress_that_is_gone_or_moved_stops_the_job_until_it_is_set_right(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     transform_job.produce(keyed(300))
@@ -260,6 +261,7 @@ def test_offsets_that_are_no_records_are_progress_too(transform_job: TransformJo
     assert outputs(transform_job) == by_key([*keyed(60), *keyed(60, first=120)])
 
 
+@pytest.mark.long
 def test_partitions_that_are_added_have_progress_from_their_beginning(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     transform_job.produce(keyed(100))
@@ -274,6 +276,7 @@ def test_partitions_that_are_added_have_progress_from_their_beginning(transform_
     assert progress(transform_job) == Topics(transform_job.config).end_offsets(topic)
 
 
+@pytest.mark.long
 def test_a_topic_made_anew_is_read_from_its_beginning(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     transform_job.produce(keyed(100))
@@ -326,6 +329,7 @@ def test_a_group_that_somebody_else_reads_with_is_refused(transform_job: Transfo
     assert transform_job.out() == []
 
 
+@pytest.mark.long
 def test_a_newer_run_takes_over_from_the_older_and_repeats_nothing(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     transform_job.produce(keyed(200))

@@ -242,7 +242,10 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize(("mode", "delivery"), [("microbatch", "exactly_once"), ("parallel", "at_least_once")])
+@pytest.mark.parametrize(
+    ("mode", "delivery"),
+    [("microbatch", "exactly_once"), pytest.param("parallel", "at_least_once", marks=pytest.mark.long)],
+)
 def test_a_first_run_that_was_killed_in_its_first_commit_does_not_block_the_next(
     transform_job: TransformJob, mode: str, delivery: str
 ) -> None:
@@ -297,6 +300,7 @@ def test_of_a_batch_of_two_generations_each_is_reported_with_what_it_did(half_do
     assert [each.generation_records for each in statuses] == [0, 1]
 
 
+@pytest.mark.long
 def test_records_that_a_failed_batch_had_done_may_be_removed_before_the_next_run(half_done: TransformJob) -> None:
     transform_job = half_done
     place = confluent_kafka.TopicPartition(transform_job.spec.input_topic, 0, 50)

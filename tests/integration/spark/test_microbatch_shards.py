@@ -20,6 +20,7 @@ from wasmline.transactional_ids import VIRTUAL_SHARDS
 TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
 
 
+@pytest.mark.long
 def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka: RunningKafka, tmp_path: Path) -> None:
     records = keyed(12_000)
     transform_jobs = {

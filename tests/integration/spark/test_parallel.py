@@ -92,6 +92,7 @@ def test_the_modes_go_on_from_each_other_without_a_gap_or_an_overlap(transform_j
     assert by_key((key, value) for key, value, _ in transform_job.out()) == by_key(keyed(600))
 
 
+@pytest.mark.long
 def test_progress_that_is_set_is_where_each_mode_and_delivery_continues(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     transform_job.produce(keyed(200))
@@ -148,7 +149,7 @@ def test_a_module_that_is_at_fault_ends_a_job_that_is_to_catch_up(transform_job:
     assert lines.count((transform_job.spec.name.encode(), b"INFO fine")) == 20
 
 
-@pytest.mark.parametrize("mode", ["microbatch", "parallel"])
+@pytest.mark.parametrize("mode", ["microbatch", pytest.param("parallel", marks=pytest.mark.long)])
 def test_a_stream_that_starts_while_its_deployment_is_paused_waits_for_its_resumption(
     transform_job: TransformJob, mode: str
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(transform_job:
         )
 
 
+@pytest.mark.long
 def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(
     parallel_spark: SparkSession, harnesses: Harnesses
 ) -> None:
@@ -264,6 +266,7 @@ def test_a_driver_that_goes_on_from_a_checkpoint_loses_and_repeats_nothing(
         harness.finish()
 
 
+@pytest.mark.long
 def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_own(
     parallel_spark: SparkSession, harnesses: Harnesses
 ) -> None:
@@ -305,7 +308,8 @@ def test_a_job_has_as_many_tasks_as_there_are_slots_and_reads_every_partition(
     assert caplog.text.count("from the next round on") == (counted != 2)
 
 
-@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
+@pytest.mark.long
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_progress_that_is_moved_between_two_runs_ends_the_second_unless_it_is_to_be_taken(
     transform_job: TransformJob, delivery: str
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_command_that_does_not_start_is_reported(kafka, tmp_path: Path, comman
     assert any(hint in report.message for hint in ("No such file", "out of luck"))
 
 
+@pytest.mark.long
 def test_the_end_of_a_driver_is_reported_once_its_only_broker_is_back(
     stoppable_kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

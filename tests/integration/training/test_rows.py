@@ -222,7 +222,7 @@ def test_the_model_explains_generated_deliveries_and_the_mean_does_not(
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the real export food_delivery.csv is not beside the checkout")
-@pytest.mark.parametrize("seed", [7, 11])
+@pytest.mark.parametrize("seed", [7, pytest.param(11, marks=pytest.mark.long)])
 def test_the_model_reaches_the_known_floor_on_the_real_export(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     records = list(features(read_file(DATA)))
     result = trained(spark, train_spec(topic="f", models=str(tmp_path), seed=seed), records)
