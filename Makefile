@@ -24,7 +24,7 @@ demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.run_demo $(if $(DATA),--data "$(DATA)")
 
 test: $(INSTALLED) rust-target lint ## check and run the whole test suite
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test-unit: $(INSTALLED) ## the tests that need no broker and no JVM, in two minutes
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not kafka" $(UNIT_TESTS)

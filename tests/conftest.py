@@ -6,7 +6,7 @@ from collections.abc import Generator
 import hypothesis
 import pytest
 
-from support import rounds
+from support import file_order, rounds
 from support.machine_stalls import MachineStalls, rerun_after_stalls
 from support.short_lived_jvms import JDK_JAVA_OPTIONS
 
@@ -38,7 +38,7 @@ def machine_stalls() -> MachineStalls:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start a Kafka or a Spark; let those that fail while the machine stands still run again."""
+    """Mark the tests that start a Kafka or a Spark, order the files, and rerun what fails while the machine stalls."""
     for item in items:
         if "WASMLINE_LONG" not in os.environ and item.get_closest_marker("long"):
             item.add_marker(
@@ -52,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             given = {each for each in callspec.params.values() if isinstance(each, str)} if callspec else set()
             if "kafka" in given or KAFKA_FIXTURES.intersection(item.fixturenames):
                 item.add_marker("kafka")
+    file_order.alternate(items)
     repeated = (item for item in items if _has_time_limits(item) and not item.get_closest_marker("never_rerun"))
     rerun_after_stalls(repeated, STALLS)
 
