@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.confirmation import change_cause, user_name
+from wasmline.cli.confirmation import change_cause, confirm_at_terminal, user_name
+from wasmline.cli.json_output import echo_json
 from wasmline.cli.options import (
     Variable,
     clock_option,
+    json_option,
     kafka_config,
     kafka_option,
     provenance_option,
     reason_option,
     registry_option,
     schemas_option,
+    yes_option,
 )
 from wasmline.cli.table import aligned
 from wasmline.printable import printable
@@ -98,21 +101,26 @@ job_flag = click.option("--job", "of_job", is_flag=True, help="NAME is a job tha
 @click.option(
     "--reason", default="paused from the command line", show_default=True, help="Shown by list; kept in the history."
 )
-def pause(name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason: str) -> None:
+@yes_option
+@json_option
+def pause(
+    name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason: str, yes: bool, as_json: bool
+) -> None:
     """Pause a deployment: its jobs start no further batch. A function is paused by its job."""
     from contextlib import closing
 
     from wasmline.control import DeploymentTopic, JobTopic
 
     config = kafka_config(settings)
+    if not yes:
+        confirm_at_terminal(f"Pause {_kind(of_job)} {name}? It stays paused until somebody resumes it.")
     if of_job:
         with closing(JobTopic(config)) as jobs:
             jobs.pause(name, reason, cause=change_cause(reason))
-        click.echo("Function paused!")
-        return
-    with closing(DeploymentTopic(config)) as deployments:
-        deployments.pause(name, reason, by=user_name())
-    click.echo("Transform paused!")
+    else:
+        with closing(DeploymentTopic(config)) as deployments:
+            deployments.pause(name, reason, by=user_name())
+    _echo_state(name, of_job, "paused", as_json)
 
 
 @click.command()
@@ -120,21 +128,37 @@ def pause(name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason
 @kafka_option
 @job_flag
 @reason_option
-def resume(name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason: str) -> None:
+@yes_option
+@json_option
+def resume(
+    name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason: str, yes: bool, as_json: bool
+) -> None:
     """Resume a paused deployment, or the job of a paused function, from its progress."""
     from contextlib import closing
 
     from wasmline.control import DeploymentTopic, JobTopic
 
     config, cause = kafka_config(settings), change_cause(reason)
+    if not yes:
+        confirm_at_terminal(f"Resume {_kind(of_job)} {name}?")
     if of_job:
         with closing(JobTopic(config)) as jobs:
             jobs.resume(name, cause=cause)
-        click.echo("Function resumed!")
-        return
-    with closing(DeploymentTopic(config)) as deployments:
-        deployments.resume(name, cause=cause)
-    click.echo("Transform resumed!")
+    else:
+        with closing(DeploymentTopic(config)) as deployments:
+            deployments.resume(name, cause=cause)
+    _echo_state(name, of_job, "running", as_json)
+
+
+def _kind(of_job: bool) -> str:
+    return "job" if of_job else "transform"
+
+
+def _echo_state(name: str, of_job: bool, state: str, as_json: bool) -> None:
+    if as_json:
+        echo_json({_kind(of_job): name, "state": state})
+    else:
+        click.echo(f"{'Function' if of_job else 'Transform'} {'paused' if state == 'paused' else 'resumed'}!")
 
 
 @click.command(name="list")

@@ -136,7 +136,8 @@ def test_a_function_is_paused_by_its_job_for_its_next_runs_too(job: Job) -> None
     assert job.jobs.order(job.spec.job) == following
     listed = CliRunner().invoke(main, ["jobs", "-X", f"bootstrap.servers={job.kafka.bootstrap_servers}"]).stdout
     assert re.search(rf"{job.spec.job} +starting +paused", listed)
-    assert job.run("resume", "--job").output == "Function resumed!\n"
+    resumed = job.run("resume", "--job", "--json").stdout
+    assert json.loads(resumed) == {"job": job.spec.job, "state": "running"}
     assert not job.jobs.order(job.spec.job).paused
     events = read_job_events(job.kafka.config, job.spec.job)
     assert [(each.action, each.run) for each in events] == [("pause", "run-2"), ("resume", "run-3")]
