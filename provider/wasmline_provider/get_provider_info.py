@@ -13,7 +13,19 @@ def get_provider_info() -> dict[str, Any]:
         "name": name,
         "description": "Build, version and deploy WebAssembly transforms on Kafka, run them on Spark, "
         "retrain on what they emit.",
-        "integrations": [{"integration-name": name, "tags": ["software"]}],
+        "integrations": [
+            {
+                "integration-name": name,
+                "how-to-guide": [
+                    "/docs/tutorial.md",
+                    "/docs/supervising.md",
+                    "/docs/retraining.md",
+                    "/docs/models.md",
+                    "/docs/executors.md",
+                ],
+                "tags": ["software"],
+            }
+        ],
         "operators": [
             {
                 "integration-name": name,
@@ -21,10 +33,12 @@ def get_provider_info() -> dict[str, Any]:
                     "wasmline_provider.operators.build",
                     "wasmline_provider.operators.check_streams",
                     "wasmline_provider.operators.deploy",
+                    "wasmline_provider.operators.job",
                     "wasmline_provider.operators.job_actions",
                     "wasmline_provider.operators.model",
                     "wasmline_provider.operators.redrive",
                     "wasmline_provider.operators.stream",
+                    "wasmline_provider.operators.user_action",
                 ],
             }
         ],
@@ -39,10 +53,11 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": name,
                 "python-modules": [
-                    "wasmline_provider.triggers.job",
                     "wasmline_provider.triggers.dead_stream",
-                    "wasmline_provider.triggers.retrain",
+                    "wasmline_provider.triggers.job",
                     "wasmline_provider.triggers.new_records",
+                    "wasmline_provider.triggers.polling",
+                    "wasmline_provider.triggers.retrain",
                 ],
             }
         ],
