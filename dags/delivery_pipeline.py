@@ -23,11 +23,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Asset, Param, get_current_context, task
+from airflow.sdk import DAG, Param, get_current_context, task
 
 import demo_settings
 from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
+from wasmline_provider.asset_uris import model_asset, topic_asset, transform_asset
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
@@ -45,11 +46,11 @@ PARTITIONS = 3
 # What the topics keep is this example's whole memory, and its records carry the times of their deliveries.
 KEEP = {"retention.ms": "-1"}
 
-raw_topic = Asset(demo_settings.RAW, group="kafka")
-features_topic = Asset(demo_settings.FEATURES, group="kafka")
-predictions_topic = Asset(demo_settings.PREDICTIONS, group="kafka")
-module = Asset(demo_settings.TRANSFORM, group="wasm")
-champion = Asset(MODEL, group="model")
+raw_topic = topic_asset(server=demo_settings.KAFKA_SERVER, topic=demo_settings.RAW)
+features_topic = topic_asset(server=demo_settings.KAFKA_SERVER, topic=demo_settings.FEATURES)
+predictions_topic = topic_asset(server=demo_settings.KAFKA_SERVER, topic=demo_settings.PREDICTIONS)
+module = transform_asset(registry=demo_settings.REGISTRY, name=demo_settings.TRANSFORM)
+champion = model_asset(models=demo_settings.MODELS, name=MODEL)
 
 
 def note_seconds(context: Any, result: Any) -> None:
@@ -150,8 +151,10 @@ with DAG(
         from delivery.source_records import read_file
         from wasmline.clock import now_ms
         from wasmline.kafka import produce_all
+        from wasmline_provider.asset_events import record
 
-        params = get_current_context()["params"]
+        context = get_current_context()
+        params, kafka = context["params"], KafkaHook(demo_settings.KAFKA).get_conn()
         path = params["data"]
         made_up = generate(
             params["rows"],
@@ -161,12 +164,14 @@ with DAG(
         )
         records = read_file(Path(path)) if path else made_up
         written = produce_all(
-            KafkaHook(demo_settings.KAFKA).get_conn(),
+            kafka,
             demo_settings.RAW,
-            ((record.key, record.value, None, record.timestamp_ms) for record in records),
+            ((each.key, each.value, None, each.timestamp_ms) for each in records),
         )
         source = Path(path).name if path else f"made up, seed {params['seed']}"
-        return {"records": written, "source": source}
+        result = {"records": written, "source": source}
+        record(context, [raw_topic], result, kafka=kafka)
+        return result
 
     stream = SparkStreamOperator(
         task_id="stream",

@@ -14,6 +14,9 @@ MODELS = os.environ.get("WASMLINE_MODELS") or str(HOME / "models")
 STORAGE = os.environ.get("WASMLINE_STORAGE") or str(HOME / "storage")
 
 KAFKA = os.environ.get("WASMLINE_KAFKA_CONN_ID") or "kafka_default"
+KAFKA_SERVER = os.environ.get("WASMLINE_KAFKA_SERVER") or "localhost:9092"
+"""The cluster's name in the URIs of assets."""
+
 SPARK = os.environ.get("WASMLINE_SPARK_CONN_ID") or "spark_default"
 
 TRANSFORM = "delivery-distance"

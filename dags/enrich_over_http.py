@@ -22,9 +22,10 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, Asset, Param, task
+from airflow.sdk import DAG, Param, task
 
 import demo_settings
+from wasmline_provider.asset_uris import topic_asset
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.stream import SparkStreamOperator
 
@@ -91,7 +92,7 @@ with DAG(
         deferrable=True,
         retries=1,  # a retry finds the running run
         retry_delay=timedelta(seconds=10),
-        outlets=[Asset(demo_settings.ENRICHED, group="kafka")],
+        outlets=[topic_asset(server=demo_settings.KAFKA_SERVER, topic=demo_settings.ENRICHED)],
     )
 
     topics() >> enrich

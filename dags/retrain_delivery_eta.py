@@ -42,6 +42,8 @@ import demo_settings
 from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
 from wasmline.errors import JobBusy
+from wasmline_provider.asset_events import record
+from wasmline_provider.asset_uris import model_asset
 from wasmline_provider.operators.deploy import WasmDeployOperator
 from wasmline_provider.operators.model import (
     CheckModelServingOperator,
@@ -74,7 +76,7 @@ WAIT_FOR_OTHERS = ExceptionRetryPolicy(
 """A run waits while another one trains, for two hours at most: beside a backfill, a night does."""
 
 retrain_asset = Asset(f"{MODEL}.retrain", group="model", watchers=[AssetWatcher("conditions", conditions)])
-champion = Asset(MODEL, group="model")
+champion = model_asset(models=demo_settings.MODELS, name=MODEL)
 
 with DAG(
     "retrain_delivery_eta",
@@ -243,7 +245,9 @@ with DAG(
     @task(outlets=[champion])
     def promoted(promotion: Any) -> str:
         """Emit the event of a new champion, which is deployed."""
-        get_current_context()["outlet_events"][champion].extra = dict(promotion)
+        context = get_current_context()
+        trained = context["ti"].xcom_pull("train")
+        record(context, [champion], {**promotion, "digest": trained["digest"], "metrics": trained["metrics"]})
         return f"{promotion['live']} is live: {promotion['reason']}"
 
     @task

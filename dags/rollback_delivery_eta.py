@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from airflow.sdk import DAG, Asset, Param
+from airflow.sdk import DAG, Param
 
 import demo_settings
 from delivery.training_spec import MODEL
 from wasmline.errors import RegistryError
 from wasmline.registry import OciLayoutStore
+from wasmline_provider.asset_uris import model_asset
 from wasmline_provider.operators.model import CheckModelServingOperator, RollbackModelOperator
 
-champion = Asset(MODEL, group="model")
+champion = model_asset(models=demo_settings.MODELS, name=MODEL)
 
 
 def known_versions() -> list[str]:

@@ -22,9 +22,19 @@ def get_provider_info() -> dict[str, Any]:
                     "/docs/retraining.md",
                     "/docs/models.md",
                     "/docs/executors.md",
+                    "/docs/airflow.md",
                 ],
                 "tags": ["software"],
             }
+        ],
+        "asset-uris": [
+            {
+                "schemes": [scheme],
+                "handler": "wasmline_provider.asset_uris.sanitize_uri",
+                "factory": f"wasmline_provider.asset_uris.{factory}",
+                "to_openlineage_converter": "wasmline_provider.asset_uris.to_openlineage_dataset",
+            }
+            for scheme, factory in (("wasm", "transform_asset"), ("model", "model_asset"))
         ],
         "operators": [
             {

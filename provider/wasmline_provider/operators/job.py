@@ -160,6 +160,10 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         """Return the result of a successful run, small enough for XCom."""
 
+    def event_facts(self, kafka: KafkaConfig) -> dict[str, Any]:
+        """Return what the events of the task's outlets have besides the result."""
+        return {}
+
     def is_reusable(self, report: JobReport) -> bool:
         """Return whether a later try of the task takes the result of this successful run."""
         return True
@@ -434,7 +438,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             **ensured,
             **self.result(report, context),
         }
-        record(context, self.outlets, result)
+        if self.outlets:
+            kafka = KafkaHook(self.kafka_conn_id).get_conn()
+            record(context, self.outlets, {**result, **self.event_facts(kafka)}, kafka=kafka)
         return result
 
     def _spark(self) -> SparkJobHook:

@@ -198,7 +198,7 @@ class PromoteModelOperator(BaseOperator):
             "champion": promotion.champion,
             "live": promotion.live,
         }
-        record(context, self.outlets, result)
+        record(context, self.outlets, {**result, "digest": trained.get("digest"), "metrics": trained["metrics"]})
         return result
 
 

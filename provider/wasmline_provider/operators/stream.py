@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from wasmline.job_specs import JobReport
+    from wasmline.kafka import KafkaConfig
 
 FUNCTION = ("function", "topic", "dead_letter_topic", "batch_size", "max_attempts", "retry_delay_ms")
 """The parameters that are a FunctionSpec's fields."""
@@ -204,6 +205,11 @@ class SparkStreamOperator(SparkJobOperator):
     def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         # A stopped run may have no batch, and its report then has no totals.
         return {**report.result, "batches": len(report.result.get("batches", []))}
+
+    def event_facts(self, kafka: KafkaConfig) -> dict[str, Any]:
+        from wasmline_provider.asset_events import read_offsets
+
+        return read_offsets(kafka, self.job)
 
     def _check(self) -> None:
         """Reject parameters that cannot run, as far as they are known before templates are rendered."""

@@ -15,11 +15,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from airflow._shared.timezones import timezone
+from airflow.models.asset import AssetEvent, AssetModel
 from airflow.sdk import RetryAction
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from delivery.approval import KEEP, PROMOTE
 from enriching.benchmark import ConsumerComparison
@@ -74,6 +77,18 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
         "report": {"verify_predictions"},
     }
     assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}
+
+
+@pytest.mark.parametrize(
+    "name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta", "rollback_delivery_eta"]
+)
+def test_the_outlets_of_a_dag_have_uris_that_name_their_cluster_or_registry(
+    load: Callable[[str], ModuleType], name: str, tmp_path: Path
+) -> None:
+    outlets = {each.uri for task in load(name).dag.tasks for each in task.outlets}
+    artifacts = ("wasm://file" + str(tmp_path), "model://file" + str(tmp_path))
+    assert outlets
+    assert all(each.startswith(("kafka://localhost:9092/", *artifacts)) for each in outlets)
 
 
 @pytest.mark.parametrize("name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta"])
@@ -340,6 +355,13 @@ def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_conn
     assert Path(enrich.spark_options["py_files"]).exists()
 
 
+def asset_events(uri: str) -> list[dict[str, Any]]:
+    """Return what Airflow has kept of the events of an asset, the oldest first."""
+    with create_session() as session:
+        events = select(AssetEvent).join(AssetModel, AssetModel.id == AssetEvent.asset_id).where(AssetModel.uri == uri)
+        return [dict(each.extra) for each in session.scalars(events.order_by(AssetEvent.id))]
+
+
 def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
     load: Callable[[str], ModuleType], run_dag: Callable[..., Any], connected: RunningKafka, tmp_path: Path
 ) -> None:
@@ -355,6 +377,12 @@ def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
     assert Topics(connected.config).describe("deliveries.raw").partitions == 3
     records = list(read_to_end(connected.config, "deliveries.raw"))
     assert len(records) == ROWS
+    produced = asset_events("kafka://localhost:9092/deliveries.raw")[-1]
+    ends = Topics(connected.config).end_offsets("deliveries.raw")
+    assert produced["records"] == ROWS
+    assert produced["end_offsets"] == {str(partition): end for partition, end in ends.items()}
+    made = asset_events(f"wasm://file{tmp_path}/registry/delivery-distance")[-1]
+    assert (made["version"], made["digest"]) == (published.version, published.digest)
     places: dict[bytes, set[int]] = {}
     for record in records:
         key, value, partition = record.key(), record.value(), record.partition()

@@ -22,9 +22,14 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from support.outlet_events import OutletEvents
+from wasmline import control, kafka
 from wasmline.control import StoppedBy
 from wasmline.errors import JobFailed, JobNotFound
+from wasmline.job_specs import JobReport, JobState
+from wasmline.kafka import KafkaConfig
 from wasmline_provider import run_wait
+from wasmline_provider.asset_uris import topic_asset
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import JobRun, SilentRun
 from wasmline_provider.operators.stream import SparkStreamOperator
@@ -399,3 +404,23 @@ def test_a_run_of_the_dag_for_an_event_knows_which_run_was_silent(payload: Any, 
     events = {"streams.dead": [SimpleNamespace(extra={"payload": payload})]}
     started: Any = {**context(), "triggering_asset_events": events}
     assert stream()._silent_run(started) == silent
+
+
+def test_the_event_of_a_stream_has_its_counts_and_where_its_topics_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = JobReport.now("j", "r", JobState.SUCCEEDED, result={"digest": "d", "records_in": 12, "batches": [{}]})
+
+    @contextmanager
+    def client(self: SparkStreamOperator) -> Iterator[Any]:
+        yield SimpleNamespace(report=lambda run: report)
+
+    statuses = [SimpleNamespace(partition=0, offset=5), SimpleNamespace(partition=1, offset=7)]
+    monkeypatch.setattr(SparkStreamOperator, "_client", client)
+    monkeypatch.setattr(KafkaHook, "get_conn", lambda self: KafkaConfig(SETTINGS))
+    monkeypatch.setattr(
+        control, "StatusTopic", lambda config: SimpleNamespace(of=lambda job: statuses, close=lambda: None)
+    )
+    monkeypatch.setattr(kafka, "Topics", lambda config: SimpleNamespace(end_offsets={"out": {0: 12}}.__getitem__))
+    outlet, events = topic_asset(server="kafka:9092", topic="out"), OutletEvents()
+    result = stream(**BOUNDED, outlets=[outlet]).get_job_result(RUN, cast(Any, {"outlet_events": events}))
+    assert result == {"job": "j", "run": "r", "state": "succeeded", "digest": "d", "records_in": 12, "batches": 1}
+    assert events[outlet].extra == {**result, "read_offsets": {"0": 5, "1": 7}, "end_offsets": {"0": 12}}

@@ -14,12 +14,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
+from support.outlet_events import OutletEvents
 from wasmline.documents import plain
 from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec, PrerequisiteMissing
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
+from wasmline_provider.asset_uris import model_asset
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.operators.model import (
@@ -384,7 +386,8 @@ def test_an_approval_promotes_over_no_champion_that_the_user_has_not_seen(tmp_pa
 def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp_path: Path) -> None:
     models = str(tmp_path)
     versions = publish_gated(models, 12, 3)
-    context: Any = {"dag_run": SimpleNamespace(triggering_user_name=None)}
+    champion = model_asset(models=models, name="eta")
+    context: Any = {"dag_run": SimpleNamespace(triggering_user_name=None), "outlet_events": OutletEvents()}
     results = []
     for version in versions:
         trained = {
@@ -396,9 +399,12 @@ def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp
             "metrics": plain(METRICS),
             "policy": plain(GatePolicy(segments=("vehicle",))),
             "run": f"run-{version}",
+            "digest": f"digest of {version}",
         }
-        operator = PromoteModelOperator(task_id="one", trained=trained, models=models)
+        operator = PromoteModelOperator(task_id="one", trained=trained, models=models, outlets=[champion])
         results.append(operator.execute(context))
+        event = context["outlet_events"][champion].extra
+        assert event == {**results[-1], "digest": trained["digest"], "metrics": trained["metrics"]}
         assert operator.execute(context) == results[-1], "a task that is tried again"
     assert [(each["decision"], each["champion"], each["live"]) for each in results] == [
         ("promote", None, "1.0.0"),

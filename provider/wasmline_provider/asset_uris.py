@@ -1,0 +1,98 @@
+"""Assets of topics, transforms and models, by URIs that are the same in every DAG.
+
+The forms are kept: DAGs that are scheduled on an asset find it by its URI. See ``docs/airflow.md``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from airflow.sdk import Asset
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
+    from airflow.providers.common.compat.openlineage.facet import Dataset
+
+SERVER = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII)
+DEFAULT_PORT = "9092"
+TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def topic_asset(*, server: str, topic: str, extra: dict[str, Any] | None = None) -> Asset:
+    """Return the asset of a topic, ``kafka://host:port/topic``, as Airflow's Kafka provider writes it.
+
+    Raises ValueError.
+
+    server: one bootstrap server of the cluster, in every DAG the same; its port is 9092 if it names none.
+    """
+    if (found := SERVER.fullmatch(server)) is None:
+        raise ValueError(f"server is {server!r}: name one bootstrap server of the cluster, such as kafka:9092")
+    if not TOPIC.fullmatch(topic):
+        raise ValueError(f"{topic!r} is not the name of a topic")
+    return Asset(uri=f"kafka://{found[1].lower()}:{found[2] or DEFAULT_PORT}/{topic}", group="kafka", extra=extra)
+
+
+def transform_asset(*, registry: str | Path, name: str, extra: dict[str, Any] | None = None) -> Asset:
+    """Return the asset of a transform's module, such as ``wasm://s3/bucket/registry/delivery-distance``.
+
+    Raises ValueError.
+
+    registry: the absolute folder or the fsspec URL of the registry. A password in it is left out.
+    """
+    return Asset(uri=_artifact_uri("wasm", str(registry), name), group="wasm", extra=extra)
+
+
+def model_asset(*, models: str | Path, name: str, extra: dict[str, Any] | None = None) -> Asset:
+    """Return the asset of a model's champion, such as ``model://file/var/lib/models/delivery-eta``.
+
+    Raises ValueError.
+
+    models: the absolute folder or the fsspec URL of the model registry. A password in it is left out.
+    """
+    return Asset(uri=_artifact_uri("model", str(models), name), group="model", extra=extra)
+
+
+def sanitize_uri(uri: SplitResult) -> SplitResult:
+    """Return the one form of a ``wasm://`` or ``model://`` URI. Raises ValueError.
+
+    The storage's protocol, or ``file``, is its authority: of two registries with the same path, each has its own.
+    """
+    path = posixpath.normpath(f"/{uri.path.lstrip('/')}")
+    if not uri.netloc or uri.query or path.count("/") < 2:
+        raise ValueError(f"write {uri.scheme}://PROTOCOL/REGISTRY/NAME, such as {uri.scheme}://s3/bucket/registry/name")
+    return uri._replace(netloc=uri.netloc.lower(), path=quote(unquote(path)))
+
+
+def to_openlineage_dataset(asset: Asset, lineage_context: object) -> Dataset:
+    """Return the dataset of a transform or a model: its registry is the namespace."""
+    from airflow.providers.common.compat.openlineage.facet import Dataset
+
+    registry, _, name = asset.uri.rpartition("/")
+    return Dataset(namespace=registry, name=name)
+
+
+def topic_of(asset: Asset) -> str | None:
+    """Return the topic of a ``kafka://`` asset, None of any other."""
+    uri = urlsplit(asset.uri)
+    return uri.path.strip("/") if uri.scheme == "kafka" else None
+
+
+def _artifact_uri(scheme: str, registry: str, name: str) -> str:
+    protocol, is_url, place = registry.partition("://")
+    if not is_url:
+        protocol, place = "file", registry
+    if protocol == "file" and not place.startswith("/"):
+        raise ValueError(f"the registry {registry!r} is not an absolute folder, and would be another one elsewhere")
+    if not name or "/" in name:
+        raise ValueError(f"{name!r} is not the name of a transform or a model")
+    authority, slash, folder = place.partition("/")
+    user, _, host = authority.rpartition("@")
+    if ":" in user:  # a password; else part of the name, such as the container of abfss://container@account/folder
+        authority = host
+    path = posixpath.normpath(f"{authority}{slash}{folder}/{name}").lstrip("/")
+    return f"{scheme}://{protocol.lower()}/{quote(path)}"
