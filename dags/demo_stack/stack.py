@@ -44,7 +44,7 @@ def close_orphans(kafka: KafkaConfig) -> None:
             report = jobs.find_report(order.spec.job, order.spec.run)
             if report is not None and not report.state.final:
                 ended = "its driver ended with the Airflow that had started it"
-                jobs.write_report(replace(report, state=JobState.FAILED, message=ended))
+                jobs.write_report(replace(report, state=JobState.FAILED, message=ended, spark_ui=""))
     finally:
         jobs.close()
 

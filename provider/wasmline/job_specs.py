@@ -367,6 +367,8 @@ class StreamTotals:
 class JobReport:
     """The state of a run of a job. ``result``: a stream's totals, or the result of a training.
 
+    ``spark_ui`` is the URL of the UI of a running driver, "" without one.
+
     The first one, of an order for which its client starts the driver, has no message: the supervisor of spark-submit
     writes the next. A driver is being started where there is one.
     """
@@ -378,6 +380,7 @@ class JobReport:
     message: str = ""
     error: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
+    spark_ui: str = ""
     spec_version: Literal[1] = 1
 
     @classmethod

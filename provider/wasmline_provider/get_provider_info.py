@@ -27,6 +27,7 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["software"],
             }
         ],
+        "extra-links": ["wasmline_provider.links.JobStatusLink", "wasmline_provider.links.SparkUiLink"],
         "asset-uris": [
             {
                 "schemes": [scheme],

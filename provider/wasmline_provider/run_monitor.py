@@ -47,6 +47,8 @@ class RunMonitor:
         self._updated_ms = 0
         self.progress = ""
         """The last report as one line."""
+        self.spark_ui = ""
+        """The URL of the driver's UI in the last report."""
 
     def reset_heartbeat(self, now: float) -> None:
         """Count the time without a heartbeat from now on."""
@@ -56,7 +58,7 @@ class RunMonitor:
         """Return the end of the run if it has ended, by its order and its newest report."""
         newer = order.spec.run if order is not None and order.spec.run != self._run.run else ""
         if report is not None:
-            self.progress = format_report(report)
+            self.progress, self.spark_ui = format_report(report), report.spark_ui
             if report.state.final and not (newer and report.error == "Fenced"):
                 return _reported(report)
             if report.updated_ms != self._updated_ms:
@@ -86,13 +88,20 @@ class ReportLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkUi:
+    """The URL of the driver's UI, as the run's report has it; "" once it has none."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailure:
     """A cluster that could not be read, and is tried again; ``error`` is None once it could."""
 
     error: Exception | None
 
 
-RunEvent = RunEnd | ReportLine | ReadFailure
+RunEvent = RunEnd | ReportLine | SparkUi | ReadFailure
 
 
 class MonitoringFollower:
@@ -112,7 +121,7 @@ class MonitoringFollower:
         self._monitor = RunMonitor(run, heartbeat_s=heartbeat_s, now=clock())
         self._post = post
         self._clock = clock
-        self._posted = ""
+        self._posted = self._posted_ui = ""
         self._has_ended = False
         self._has_failed = False
 
@@ -130,6 +139,9 @@ class MonitoringFollower:
         if self._monitor.progress != self._posted:
             self._posted = self._monitor.progress
             self._post(ReportLine(line=self._posted))
+        if self._monitor.spark_ui != self._posted_ui:
+            self._posted_ui = self._monitor.spark_ui
+            self._post(SparkUi(url=self._posted_ui))
         if end is not None:
             self._has_ended = True
             self._post(end)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.job_client import POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
-from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent
+from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent, SparkUi
 from wasmline_provider.shared_run_reader import cluster_clients
 from wasmline_provider.stop_writer import stop_failure_message
 
@@ -34,8 +34,12 @@ def await_end(
     *,
     heartbeat_s: float,
     timeout_s: float | None = None,
+    on_spark_ui: Callable[[str], object] = lambda url: None,
 ) -> RunEnd | None:
-    """Return the end of a run, None if ``timeout_s`` is over before. A cluster that is away delays it."""
+    """Return the end of a run, None if ``timeout_s`` is over before. A cluster that is away delays it.
+
+    on_spark_ui: called with each new URL of the driver's UI, "" once it has none.
+    """
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     errors = RepeatedErrors()
     events: queue.SimpleQueue[RunEvent] = queue.SimpleQueue()  # a signal's handler may use it at any moment
@@ -48,6 +52,8 @@ def await_end(
                     return end
                 case ReportLine(line=line):
                     log.info("%s", line)
+                case SparkUi(url=url):
+                    on_spark_ui(url)
                 case ReadFailure(error=None):
                     errors.solved("read")
                 case ReadFailure(error=error):

@@ -99,6 +99,9 @@ def test_progress_and_no_secret_is_in_the_streams_log(report: DemoReport, airflo
     (stream,) = [task for task in airflow.api.tasks("delivery_pipeline", report.run) if task.task == "stream"]
     lines = airflow.api.log("delivery_pipeline", report.run, stream)
     assert any(f"{ROWS:,} records in" in line for line in lines)
+    links = airflow.api.get(f"/dags/delivery_pipeline/dagRuns/{report.run}/taskInstances/stream/links")["extra_links"]
+    assert links["Job status"].endswith("/tasks/stream?try_number=1")
+    assert links["Spark UI"] is None, "its driver has ended"
 
 
 def produce_slower_deliveries(kafka: RunningKafka, rows: int, seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
@@ -113,7 +113,7 @@ class DriverContext:
         if report.state.final:
             self.jobs.write_report(report)
         else:
-            self.records.write_report(report)
+            self.records.write_report(replace(report, spark_ui=self.spark.sparkContext.uiWebUrl or ""))
 
     def close(self) -> None:
         """Close the Kafka clients."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 
 from wasmline.control import JobTopic
@@ -18,10 +19,11 @@ log = logging.getLogger(__name__)
 class Heartbeat:
     """While open, reports the run as running every few seconds, and calls ``on_stop`` once a stop is requested."""
 
-    def __init__(self, config: KafkaConfig, spec: JobSpec, *, on_stop: Callable[[], None]) -> None:
+    def __init__(self, config: KafkaConfig, spec: JobSpec, *, on_stop: Callable[[], None], spark_ui: str = "") -> None:
         self._config = config
         self._spec = spec
         self._on_stop = on_stop
+        self._spark_ui = spark_ui
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="wasmline-heartbeat", daemon=True)
         self.is_stop_requested = False
@@ -50,7 +52,8 @@ class Heartbeat:
             jobs.close()
 
     def _report(self, jobs: JobTopic) -> None:
-        jobs.write_report(JobReport.now(self._spec.job, self._spec.run, JobState.RUNNING))
+        running = JobReport.now(self._spec.job, self._spec.run, JobState.RUNNING)
+        jobs.write_report(replace(running, spark_ui=self._spark_ui))
         order = jobs.order(self._spec.job)
         if not self.is_stop_requested and (order.wanted == "stopped" or order.spec.run != self._spec.run):
             self.is_stop_requested = True

@@ -73,7 +73,8 @@ def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport
 
     if spec.train is None:
         raise JobError(f"job {spec.job} is not a training")
-    with Heartbeat(config, spec, on_stop=spark.sparkContext.cancelAllJobs) as heart:
+    context = spark.sparkContext
+    with Heartbeat(config, spec, on_stop=context.cancelAllJobs, spark_ui=context.uiWebUrl or "") as heart:
         try:
             result = plain(run_training(spark, spec.train, config, run=spec.run))
         except TrainingSkipped as skipped:

@@ -28,6 +28,7 @@ from wasmline.log_end import log_end
 from wasmline.repeated_errors import error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
+from wasmline_provider.links import JOB_STATUS, SPARK_UI
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
@@ -88,6 +89,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     template_fields_renderers = {"conf": "json", "spark_options": "json"}
     external_id_key = "wasmline_run"
     ui_color = "#e8f1fb"
+    operator_extra_links = (JOB_STATUS, SPARK_UI)
 
     def __init__(
         self,
@@ -125,6 +127,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self._starts_driver = self._is_killed = False
         """Whether its driver is being started, and whether a kill came meanwhile."""
         self._has_deferred = False
+        self.has_run_ended = False
+        """Whether the run that the task waited for has ended."""
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
         """The result of a run that a newer one has replaced."""
@@ -181,6 +185,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     @fail_at_once
     def execute(self, context: Context) -> Any:
         self._task = context["ti"]
+        JOB_STATUS.publish(self._task, self._task.log_url)
         self._starting = True
         store = context.get("task_state_store")
         earlier: Any = store.get(self.external_id_key) if store else None
@@ -238,6 +243,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     @fail_at_once
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the run that the trigger waited for, or fail with its reason."""
+        self.has_run_ended = True
         run = {name: event[name] for name in ("job", "run", "log")}
         if event["state"] == UNKNOWN_CONNECTION:
             raise InvalidKafkaConfig(event["message"], key="kafka_conn_id")
@@ -412,8 +418,15 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
         self._running, self._starting = external_id, False
         self._settings = KafkaHook(self.kafka_conn_id).get_settings()
-        end = await_end(self._settings, to_job_run(external_id), self.log, heartbeat_s=self.heartbeat_seconds)
+        end = await_end(
+            self._settings,
+            to_job_run(external_id),
+            self.log,
+            heartbeat_s=self.heartbeat_seconds,
+            on_spark_ui=lambda url: SPARK_UI.publish(context["ti"], url),
+        )
         self._running = None
+        self.has_run_ended = True
         if end is not None and end.state in ("lost", "replaced"):
             self._replaced = self._without_report(external_id, end.state, end.message, end.replaced_by)
         # A task that reconnects returns this value; one that submitted requests the result afterwards.

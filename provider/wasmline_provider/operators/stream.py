@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import JobSpec, StreamSpec
+from wasmline_provider.links import JOB_STATUS, SPARK_UI
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator, is_final, require_success, to_job_run
 
@@ -182,11 +183,13 @@ class SparkStreamOperator(SparkJobOperator):
 
     def _start(self, context: Context) -> dict[str, Any]:
         """Ensure the run, and return it once its driver has started."""
+        JOB_STATUS.publish(context["ti"], context["ti"].log_url)
         ensured = self.submit_job(context)
         if store := context.get("task_state_store"):
             store.set(self.external_id_key, ensured)
         with self._client() as client:
             report = client.await_start(to_job_run(ensured))
+        SPARK_UI.publish(context["ti"], report.spark_ui)
         require_success(report, ensured["log"], may_be_stopped=self.may_be_stopped)
         names = ("job", "run", "action", "changed")
         return {"state": report.state.value, **{name: ensured[name] for name in names}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ from wasmline.errors import InvalidJob
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
-from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent
+from wasmline_provider.links import SPARK_UI
+from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent, SparkUi
 from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, FollowHandle, cluster_clients
 from wasmline_provider.stop_writer import stop_failure_message
 from wasmline_provider.task_instance_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_instance_state, user_or_system
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _STATE_READERS = ThreadPoolExecutor(4, thread_name_prefix="wasmline-task-state")
 """Threads that ask Airflow for the states of killed tasks: that may take long, and asyncio's threads are others'."""
+
+_LINK_PUBLISHER = ThreadPoolExecutor(1, thread_name_prefix="wasmline-links")
+"""The thread that publishes links, each after the one before it."""
 
 UNKNOWN_CONNECTION = "unknown_connection"
 """The state of an event of a trigger whose connection is not defined in Airflow."""
@@ -149,11 +153,19 @@ class JobTrigger(BaseTrigger):
 
         while True:
             settings = await self._settings(warn)
-            if (end := await self._followed(settings, warn)) is not None:
+            if (end := await self._followed(settings, warn, self._publish_spark_ui)) is not None:
                 return end
 
-    async def _followed(self, settings: dict[str, Any], note: Callable[[Exception | None], None]) -> RunEnd | None:
-        """Return the run's end as read with ``settings``; None once the connection has others."""
+    async def _followed(
+        self,
+        settings: dict[str, Any],
+        note: Callable[[Exception | None], None],
+        show: Callable[[str], Awaitable[None]] | None = None,
+    ) -> RunEnd | None:
+        """Return the run's end as read with ``settings``; None once the connection has others.
+
+        show: called with each new URL of the driver's UI.
+        """
         events: asyncio.Queue[RunEvent] = asyncio.Queue()
         follower = MonitoringFollower(self.job_run, _on_loop(events.put_nowait), heartbeat_s=self.heartbeat_seconds)
         reader = cluster_clients(settings).reader
@@ -167,12 +179,23 @@ class JobTrigger(BaseTrigger):
                         return end
                     case ReportLine(line=line):
                         self.log.info("%s", line)
+                    case SparkUi(url=url) if show is not None:
+                        await show(url)
                     case ReadFailure(error=error):
                         note(error)
                         if error is not None and await self._has_changed(settings):
                             return None
         finally:
             following.stop()
+
+    async def _publish_spark_ui(self, url: str) -> None:
+        """Let the task's link lead to the driver's UI; without an answer of Airflow it stays as it is."""
+        if self.task_instance is None:
+            return
+        publish = sync_to_async(SPARK_UI.publish, thread_sensitive=False, executor=_LINK_PUBLISHER)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TRIGGER_ANSWER_TIMEOUT_S):
+                await publish(self.task_instance, url)
 
     async def _killed_by(self) -> StoppedBy | None:
         """Return who has ended the task, a user if there is none; None if nobody has. Raises what Airflow does."""

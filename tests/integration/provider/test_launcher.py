@@ -55,7 +55,7 @@ def operator(spec: DeploymentSpec, folder: Path, **arguments: Any) -> SparkStrea
 
 
 def context() -> Any:
-    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="stream", map_index=-1)
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="stream", map_index=-1, log_url="")
     return {"ti": ti, "outlet_events": {}}
 
 

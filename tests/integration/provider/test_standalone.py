@@ -95,7 +95,7 @@ class Stream:
 
 
 def context() -> Any:
-    ti = SimpleNamespace(dag_id="dag", run_id=uuid.uuid4().hex, task_id="stream", map_index=-1)
+    ti = SimpleNamespace(dag_id="dag", run_id=uuid.uuid4().hex, task_id="stream", map_index=-1, log_url="")
     return {"ti": ti, "outlet_events": {}}
 
 

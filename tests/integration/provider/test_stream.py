@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from airflow.sdk import DAG
@@ -39,13 +40,12 @@ def operator(spec: DeploymentSpec, folder: Path, **arguments: Any) -> SparkStrea
         job=spec.name,
         transform=spec.name,
         storage=str(folder),
-        conf={"spark.ui.enabled": "false"},
-        **arguments,
+        **{"conf": {"spark.ui.enabled": "false"}, **arguments},
     )
 
 
 def context(run_id: str = "run") -> Any:
-    ti = SimpleNamespace(dag_id="dag", run_id=run_id, task_id="stream", map_index=-1)
+    ti = SimpleNamespace(dag_id="dag", run_id=run_id, task_id="stream", map_index=-1, log_url="")
     return {"ti": ti, "outlet_events": {}}
 
 
@@ -75,7 +75,7 @@ def test_a_stream_for_ever_is_adopted_by_another_run_of_its_dag_restarted_for_a_
     transform: DeploymentSpec, kafka: RunningKafka, tmp_path: Path
 ) -> None:
     def stream(**changes: Any) -> SparkStreamOperator:
-        return operator(transform, tmp_path, trigger_interval="1 second", **changes)
+        return operator(transform, tmp_path, trigger_interval="1 second", conf={"spark.ui.port": "0"}, **changes)
 
     first, second = (stream(deferrable=True) for _ in range(2))
     run = first.submit_job(context())
@@ -88,6 +88,10 @@ def test_a_stream_for_ever_is_adopted_by_another_run_of_its_dag_restarted_for_a_
 
     try:
         assert wait_until(lambda: read() == RECORDS, 120)
+        shown = jobs.report(run["job"], run["run"])
+        assert shown is not None
+        with urlopen(shown.spark_ui) as page:
+            assert b"Spark Jobs" in page.read()
         with pytest.raises(TaskDeferred) as deferred:
             second.execute(context())
         _, arguments = deferred.value.trigger.serialize()
@@ -99,6 +103,8 @@ def test_a_stream_for_ever_is_adopted_by_another_run_of_its_dag_restarted_for_a_
         assert (restarted["action"], restarted["changed"]) == ("restarted", ["stream.max_offsets_per_trigger"])
         assert first.get_job_status(run, context()) == JobState.STOPPED
         assert first.get_job_result(run, context())["records_out"] == RECORDS
+        ended = jobs.report(run["job"], run["run"])
+        assert ended is None or ended.spark_ui == ""
 
         last = {**run, "run": restarted["run"]}
         killed = stream(max_offsets_per_trigger=7)

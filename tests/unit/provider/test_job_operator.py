@@ -216,7 +216,7 @@ def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: Sto
     assert stops == [("r", "user"), ("r", "system")]
 
 
-TASK = SimpleNamespace(dag_id="d", run_id="run", task_id="t", map_index=-1)
+TASK = SimpleNamespace(dag_id="d", run_id="run", task_id="t", map_index=-1, log_url="http://airflow/log")
 
 
 def in_airflow(monkeypatch: pytest.MonkeyPatch, states: dict[str, str | None] | Exception, task: Any = TASK) -> None:

@@ -88,6 +88,10 @@ def test_the_command_line_of_airflow_lists_the_provider() -> None:
     }
 
 
+def test_the_command_line_of_airflow_lists_the_links() -> None:
+    assert set(INFO["extra-links"]) <= {each["extra_link_class_name"] for each in _airflow("links")}
+
+
 def test_the_command_line_of_airflow_shows_all_of_its_metadata() -> None:
     (found,) = _airflow("get", "wasmline", "--full")
     assert {name: found.get(name) for name in INFO} == {**INFO, "description": INFO["description"].removesuffix(".")}

@@ -16,6 +16,7 @@ from wasmline_provider.run_monitor import (
     RunEnd,
     RunEvent,
     RunMonitor,
+    SparkUi,
     format_report,
 )
 
@@ -119,6 +120,17 @@ def test_each_change_and_the_end_are_told_once() -> None:
         ReportLine(line="job j running: 2 rows"),
         ReportLine(line="job j succeeded"),
         RunEnd(state="succeeded", message=""),
+    ]
+
+
+def test_the_driver_s_ui_is_told_when_it_is_there_and_when_it_has_gone() -> None:
+    seen = Followed()
+    for last in (report(), report(spark_ui="http://d:4040"), report(spark_ui="http://d:4040", updated_ms=2), report()):
+        seen.read(last)
+    assert seen.events == [
+        ReportLine(line="job j running"),
+        SparkUi(url="http://d:4040"),
+        SparkUi(url=""),
     ]
 
 

@@ -1,0 +1,72 @@
+"""Links from the page of a task in Airflow's UI to its job.
+
+Airflow's API server reads a link's URL from an XCom. It is published there as soon as it is known, so that a link works
+while its task runs or is deferred.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperatorLink
+
+from wasmline.repeated_errors import error_line
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+log = logging.getLogger(__name__)
+
+WEB_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,300}(?:/[!-~]{0,1000})?")
+
+
+class PublishedLink(BaseOperatorLink):
+    """A link to the URL that was published for its task instance."""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the published URL, "" without one. Airflow stores the answer whenever the task's process ends."""
+        from airflow.sdk.execution_time.xcom import XCom
+
+        return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
+
+    def publish(self, ti: Any, url: str) -> None:
+        """Let the link of a task instance lead to ``url``, nowhere if that is no web address.
+
+        It may come from a record of the cluster, and a browser opens it. An error is logged: the job goes on.
+        """
+        from airflow.sdk.execution_time.xcom import XCom
+
+        try:
+            XCom.set(
+                self.xcom_key,
+                url if WEB_URL.fullmatch(url) else "",
+                dag_id=ti.dag_id,
+                task_id=ti.task_id,
+                run_id=ti.run_id,
+                map_index=-1 if ti.map_index is None else ti.map_index,
+            )
+        except Exception as error:
+            log.warning("the link %s is not published: %s", self.name, error_line(error))
+
+
+class JobStatusLink(PublishedLink):
+    """Leads to the task's log in Airflow's UI, where each changed report of the job is a line."""
+
+    name = "Job status"
+
+
+class SparkUiLink(PublishedLink):
+    """Leads to Spark's UI of the driver, as long as the task waits for it."""
+
+    name = "Spark UI"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return the driver's URL, "" once its run has ended: its UI has ended with it."""
+        return "" if getattr(operator, "has_run_ended", False) else super().get_link(operator, ti_key=ti_key)
+
+
+JOB_STATUS = JobStatusLink()
+SPARK_UI = SparkUiLink()
