@@ -133,13 +133,13 @@ with DAG(
         task_id="publish",
         project=demo_settings.PROJECT,
         registry=demo_settings.REGISTRY,
-        digest="{{ ti.xcom_pull('build')['digest'] }}",
+        digest=build.output["digest"],
         outlets=[module],
     )
     deploy = WasmDeployOperator(
         task_id="deploy",
         name=demo_settings.TRANSFORM,
-        version="{{ ti.xcom_pull('publish')['version'] }}",
+        version=publish.output["version"],
         registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
     )
@@ -216,7 +216,7 @@ with DAG(
         task_id="compile_model",
         models=demo_settings.MODELS,
         model=MODEL,
-        version="{{ ti.xcom_pull('promote')['live'] }}",
+        version=promote.output["live"],
         registry=demo_settings.REGISTRY,
         input_topic=demo_settings.FEATURES,
         output_topic=demo_settings.PREDICTIONS,
@@ -225,7 +225,7 @@ with DAG(
     deploy_model = WasmDeployOperator(
         task_id="deploy_model",
         name=MODEL,
-        version="{{ ti.xcom_pull('compile_model')['version'] }}",
+        version=compile_model.output["version"],
         registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
         models=demo_settings.MODELS,
@@ -242,16 +242,15 @@ with DAG(
     )
 
     @task
-    def verify_predictions() -> dict[str, Any]:
+    def verify_predictions(champion: str) -> dict[str, Any]:
         """Fail unless each feature has one prediction of the champion, equal to XGBoost's to the bit."""
         from delivery.prediction_verification import verify_predictions as verify_all
         from wasmline.kafka import read_to_end
         from wasmline.training import ModelRegistry
 
-        compiled = get_current_context()["ti"].xcom_pull("compile_model")
         models = ModelRegistry(demo_settings.MODELS)
-        version, model = models.load(MODEL, compiled["version"])
-        rows = models.held_out(MODEL, compiled["version"])
+        version, model = models.load(MODEL, champion)
+        rows = models.held_out(MODEL, champion)
         identity, target = version.record.dataset.identity, version.record.target
         kafka = KafkaHook(demo_settings.KAFKA).get_conn()
         served: dict[str, Any] = plain(
@@ -279,7 +278,8 @@ with DAG(
     build >> test >> publish >> deploy
     made >> [deploy, produced := produce()]
     [deploy, produced] >> stream >> verify() >> train >> promote
-    promote >> compile_model >> deploy_model >> predict >> verify_predictions() >> report()
+    promote >> compile_model >> deploy_model >> predict
+    predict >> verify_predictions(compile_model.output["version"]) >> report()
 
 
 def _raw(message: Any) -> Raw:

@@ -13,8 +13,9 @@ A release has another version than the one before: set it in `transform.yaml`, o
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
-from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk import DAG, Param, task
 from airflow.sdk.exceptions import AirflowFailException
 
 import demo_settings
@@ -22,9 +23,7 @@ from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOper
 from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
 
-NAME = "{{ ti.xcom_pull('publish')['name'] }}"
-GENERATION = "{{ ti.xcom_pull('deploy')['generation'] }}"
-FAULT = "deploy_transform: {{ ti.xcom_pull('watch')['fault'] | truncate(500) }}"
+FAULT = "deploy_transform: {{ ti.xcom_pull('watch', key='fault') | truncate(500) }}"
 
 with DAG(
     "deploy_transform",
@@ -72,20 +71,20 @@ with DAG(
         project="{{ params.project }}",
         registry=demo_settings.REGISTRY,
         version="{{ params.version or '' }}",
-        digest="{{ ti.xcom_pull('build')['digest'] }}",
+        digest=build.output["digest"],
     )
     deploy = WasmDeployOperator(
         task_id="deploy",
-        name=NAME,
-        version="{{ ti.xcom_pull('publish')['version'] }}",
+        name=publish.output["name"],
+        version=publish.output["version"],
         registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
         reason="{{ params.reason }}",
     )
     watch = WasmDeploymentSensor(
         task_id="watch",
-        name=NAME,
-        generation=GENERATION,
+        name=publish.output["name"],
+        generation=deploy.output["generation"],
         minutes="{{ params.minutes }}",
         max_dead_letter_share="{{ params.max_dead_letter_share }}",
         kafka_conn_id=demo_settings.KAFKA,
@@ -94,19 +93,19 @@ with DAG(
     )
 
     @task.short_circuit
-    def is_new() -> bool:
+    def is_new(made: bool) -> bool:
         """Skip the rest if the specification was deployed already."""
-        return bool(get_current_context()["ti"].xcom_pull("deploy")["is_new"])
+        return made
 
     @task.branch
-    def decide() -> str:
+    def decide(fault: str) -> str:
         """Continue by the result of the watch."""
-        return "roll_back" if get_current_context()["ti"].xcom_pull("watch")["fault"] else "accept"
+        return "roll_back" if fault else "accept"
 
     roll_back = WasmRollbackOperator(
         task_id="roll_back",
-        name=NAME,
-        expected_generation=GENERATION,
+        name=publish.output["name"],
+        expected_generation=deploy.output["generation"],
         pause_if_refused=True,
         reason=FAULT,
         kafka_conn_id=demo_settings.KAFKA,
@@ -117,10 +116,11 @@ with DAG(
         """End of a run whose generation stays deployed."""
 
     @task(retries=0)
-    def fail() -> None:
+    def fail(watched: Any) -> None:
         """Fail the run with the fault, once it is rolled back."""
-        watched = get_current_context()["ti"].xcom_pull("watch")
         raise AirflowFailException(f"generation {watched['generation']} of {watched['name']}: {watched['fault']}")
 
-    build >> test >> publish >> deploy >> is_new() >> watch >> decide() >> [roll_back, accept()]
-    roll_back >> fail()
+    build >> test >> publish
+    is_new(deploy.output["is_new"]) >> watch
+    decide(watch.output["fault"]) >> [roll_back, accept()]
+    roll_back >> fail(watch.output)

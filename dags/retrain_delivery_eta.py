@@ -227,7 +227,7 @@ with DAG(
         task_id="compile_model",
         models=demo_settings.MODELS,
         model=MODEL,
-        version="{{ ti.xcom_pull('promote')['live'] }}",
+        version=promote.output["live"],
         registry=demo_settings.REGISTRY,
         input_topic=demo_settings.FEATURES,
         output_topic=demo_settings.PREDICTIONS,
@@ -236,7 +236,7 @@ with DAG(
     deploy_model = WasmDeployOperator(
         task_id="deploy_model",
         name=MODEL,
-        version="{{ ti.xcom_pull('compile_model')['version'] }}",
+        version=compile_model.output["version"],
         registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
         models=demo_settings.MODELS,

@@ -46,7 +46,14 @@ def decode_strictly(kind: type[T], data: bytes, limit_bytes: int) -> T:
 
 def plain(document: Any) -> Any:
     """Return a document as JSON-able dicts and lists, for XCom and reports."""
-    return msgspec.to_builtins(document)
+    return _with_lists(msgspec.to_builtins(document))
+
+
+def _with_lists(value: Any) -> Any:
+    """Return a value whose tuples are lists: JSON has no tuples, and Airflow's XCom would name their class."""
+    if isinstance(value, dict):
+        return {key: _with_lists(each) for key, each in value.items()}
+    return [_with_lists(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _require_unique(pairs: list[tuple[str, Any]]) -> None:

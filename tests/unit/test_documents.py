@@ -15,6 +15,7 @@ def test_a_document_survives_its_json(document: JobSpec | JobReport) -> None:
 
 def test_plain_data_is_what_json_would_hold() -> None:
     assert plain(REPORT)["state"] == "failed"
+    assert repr(plain({"ranges": ((1, 2), (3, 4)), "none": ()})) == "{'ranges': [[1, 2], [3, 4]], 'none': []}"
 
 
 def test_another_spec_version_is_refused_by_name() -> None:

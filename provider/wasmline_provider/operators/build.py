@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from wasmline.build import BuildReport, TransformProject
 
 
-class _ProjectOperator(BaseOperator):
+class _ProjectOperator(MultipleOutputsOperator):
     """Base of the operators on a transform project."""
 
     template_fields: Sequence[str] = ("project",)
@@ -41,11 +40,19 @@ class WasmBuildOperator(_ProjectOperator):
 
         WasmBuildOperator(task_id="build", project="wasm_modules/delivery_distance")
 
-    Returns the build's report: ``digest``, ``size_bytes``, ``toolchain``, ``path``, ``cached``, ``seconds`` and more.
+    Returns the fields of ``wasmline.build.BuildReport``: ``name`` and ``version`` of the project, ``digest``,
+    ``size_bytes``, ``imports`` and ``abi`` of the module, its ``path`` on the worker, ``language``, ``toolchain`` and
+    ``flags``, ``sources``, ``source_digest`` and ``source_revision``, ``seconds``, and ``cached``: whether it was built
+    before.
 
     :param project: the project's folder, with its ``transform.yaml``.
     :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
+
+    output_keys = (
+        *("name", "version", "digest", "size_bytes", "imports", "abi", "path", "language", "toolchain", "flags"),
+        *("sources", "source_digest", "source_revision", "seconds", "cached"),
+    )
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -71,6 +78,8 @@ class WasmTestOperator(_ProjectOperator):
     :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
+    output_keys = ("digest", "records", "outputs", "failures")
+
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from pathlib import Path
@@ -93,7 +102,7 @@ class WasmPublishOperator(_ProjectOperator):
             task_id="publish",
             project="wasm_modules/delivery_distance",
             registry="s3://bucket/registry",
-            digest="{{ ti.xcom_pull('build')['digest'] }}",
+            digest=build.output["digest"],
         )
 
     Returns ``name``, ``version``, ``digest`` and ``size_bytes``. Raises VersionExists, and DigestMismatch if the
@@ -107,6 +116,7 @@ class WasmPublishOperator(_ProjectOperator):
     """
 
     template_fields: Sequence[str] = (*_ProjectOperator.template_fields, "registry", "version", "digest")
+    output_keys = ("name", "version", "digest", "size_bytes")
 
     def __init__(
         self,

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from wasmline.errors import JobFailed, JobNotFound, UnsupportedSpecVersion
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from wasmline.control import JobStatus, JobStatusReader, PartitionStall
 
 
-class CheckStreamsOperator(BaseOperator):
+class CheckStreamsOperator(MultipleOutputsOperator):
     """Fails if a continuous stream that should run has no driver; reports the partitions that stand still.
 
     Example::
@@ -39,6 +38,7 @@ class CheckStreamsOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("jobs", "kafka_conn_id")
+    output_keys = ("running", "stopped", "unreadable", "stalled")
     ui_color = "#e8f1fb"
 
     def __init__(

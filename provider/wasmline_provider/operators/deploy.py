@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import Conflict, InvalidRollback, VersionNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.operators.user_action import UserActionOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
 
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
     from wasmline.registry import Version
 
+DEPLOYMENT_KEYS = (
+    *("name", "version", "digest", "generation", "state"),
+    *("input_topic", "output_topics", "dead_letter_topic"),
+)
+"""The keys of a result that is a deployment."""
 
-class WasmDeployOperator(BaseOperator):
+
+class WasmDeployOperator(MultipleOutputsOperator):
     """Deploys ``name@version``: jobs that run ``name`` switch to it at their next batch.
 
     Topics, environment and limits default to those of the version's own ``transform.yaml``. The topics must exist. Of
@@ -33,13 +39,14 @@ class WasmDeployOperator(BaseOperator):
         WasmDeployOperator(
             task_id="deploy",
             name="delivery-distance",
-            version="{{ ti.xcom_pull('publish')['version'] }}",
+            version=publish.output["version"],
             registry="s3://bucket/registry",
             env={"REGION": "south"},
         )
 
-    Returns ``name``, ``version``, ``digest``, ``generation``, ``state``, the topics, and ``is_new``: whether this run
-    of the DAG has made the generation. It has not if the same specification was deployed already.
+    Returns ``name``, ``version``, ``digest``, ``generation``, ``state``, ``input_topic``, ``output_topics``,
+    ``dead_letter_topic``, and ``is_new``: whether this run of the DAG has made the generation. It has not if the same
+    specification was deployed already.
 
     :param name: the transform, which is also the deployment's name.
     :param version: the published version; None for the latest.
@@ -76,6 +83,7 @@ class WasmDeployOperator(BaseOperator):
         "by",
     )
     template_fields_renderers = {"env": "json"}
+    output_keys = (*DEPLOYMENT_KEYS, "is_new")
     ui_color = "#e9e4fd"
 
     def __init__(
@@ -162,7 +170,7 @@ class WasmDeployOperator(BaseOperator):
         )
 
 
-class WasmRollbackOperator(BaseOperator):
+class WasmRollbackOperator(MultipleOutputsOperator):
     """Deploys an earlier generation of a transform again, with its topics, environment and limits.
 
     Jobs that run the transform switch to it at their next batch, and continue at their committed offsets. A task that
@@ -173,7 +181,8 @@ class WasmRollbackOperator(BaseOperator):
 
         WasmRollbackOperator(task_id="rollback", name="delivery-distance", reason="{{ params.reason }}")
 
-    Returns ``name``, ``version``, ``digest``, ``generation`` and the topics of the new generation, and ``state``.
+    Returns of the new generation ``name``, ``version``, ``digest``, ``generation``, ``state``, ``input_topic``,
+    ``output_topics`` and ``dead_letter_topic``.
 
     :param name: the transform.
     :param reason: why; required, and kept in the history of the deployment.
@@ -196,6 +205,7 @@ class WasmRollbackOperator(BaseOperator):
         "kafka_conn_id",
         "by",
     )
+    output_keys = DEPLOYMENT_KEYS
     ui_color = "#e9e4fd"
 
     def __init__(
@@ -279,6 +289,7 @@ class _TransformActionOperator(UserActionOperator):
     """Base of the operators that pause and resume a transform."""
 
     template_fields: Sequence[str] = ("name", *UserActionOperator.template_fields)
+    output_keys = DEPLOYMENT_KEYS
     ui_color = "#e9e4fd"
     action: Literal["pause", "resume"]
 
@@ -310,7 +321,8 @@ class WasmPauseOperator(_TransformActionOperator):
 
         WasmPauseOperator(task_id="pause", name="delivery-distance", reason="{{ params.reason }}")
 
-    Returns the same as WasmDeployOperator, of the current generation.
+    Returns of the current generation ``name``, ``version``, ``digest``, ``generation``, ``state``, ``input_topic``,
+    ``output_topics`` and ``dead_letter_topic``.
 
     :param name: the transform.
     :param reason: why; required. ``wasmline list`` shows it, and the history of the deployment keeps it.
@@ -328,7 +340,8 @@ class WasmResumeOperator(_TransformActionOperator):
 
         WasmResumeOperator(task_id="resume", name="delivery-distance", reason="{{ params.reason }}")
 
-    Returns the same as WasmDeployOperator, of the current generation.
+    Returns of the current generation ``name``, ``version``, ``digest``, ``generation``, ``state``, ``input_topic``,
+    ``output_topics`` and ``dead_letter_topic``.
 
     :param name: the transform.
     :param reason: why; required, and kept in the history of the deployment.

@@ -9,11 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 from airflow.configuration import conf as airflow_conf
-from airflow.sdk import BaseHook, BaseOperator, ResumableJobMixin
+from airflow.sdk import BaseHook, ResumableJobMixin
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowNotFoundException,
@@ -30,6 +30,7 @@ from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.links import JOB_STATUS, SPARK_UI
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ OUTDATED = "outdated"
 DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
-class SparkJobOperator(ResumableJobMixin, BaseOperator):
+class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
     """Runs one job on Spark: ensures that it runs, waits for its last report and returns its result.
 
     The driver belongs to the job, not to the task: it survives the death of a worker or triggerer, and a restarted task
@@ -87,6 +88,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         "application",
     )
     template_fields_renderers = {"conf": "json", "spark_options": "json"}
+    output_keys: ClassVar[tuple[str, ...]] = ("job", "run", "state", "action", "changed", "replaced_by")
     external_id_key = "wasmline_run"
     ui_color = "#e8f1fb"
     operator_extra_links = (JOB_STATUS, SPARK_UI)
@@ -249,7 +251,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             raise InvalidKafkaConfig(event["message"], key="kafka_conn_id")
         if event["state"] in ("lost", "replaced"):
             return self._without_report(run, event["state"], event["message"], event.get("replaced_by", ""))
-        return self.get_job_result(run, context)
+        store = context.get("task_state_store")
+        ordered: Any = store.get(self.external_id_key) if store else None
+        return self.get_job_result({**(ordered or {}), **run}, context)
 
     def on_kill(self) -> None:
         """Stop the run that the task waits for; without one, or if only the task's process is to end, do not.

@@ -40,6 +40,8 @@ class PauseJobOperator(_JobActionOperator):
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
 
+    output_keys = ("job", "paused")
+
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         return _set_paused(config, self.job, cause, "pause")
 
@@ -58,6 +60,8 @@ class ResumeJobOperator(_JobActionOperator):
     :param kafka_conn_id: the connection of the cluster.
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
+
+    output_keys = ("job", "paused")
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         return _set_paused(config, self.job, cause, "resume")
@@ -83,6 +87,7 @@ class StopJobOperator(_JobActionOperator):
     """
 
     template_fields: Sequence[str] = (*_JobActionOperator.template_fields, "timeout_seconds")
+    output_keys = ("job", "run", "state")
 
     def __init__(self, *, timeout_seconds: float | str = 120.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -121,6 +126,8 @@ class DeleteJobOperator(_JobActionOperator):
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
 
+    output_keys = ("job", "run")
+
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         from wasmline.control import delete_job, find_job_event
 
@@ -143,6 +150,8 @@ class WithdrawLeasesOperator(_JobActionOperator):
     :param kafka_conn_id: the connection of the cluster.
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
+
+    output_keys = ("job",)
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         from wasmline.control import find_job_event, withdraw_leases
@@ -174,6 +183,7 @@ class SetProgressOperator(_JobActionOperator):
     """
 
     template_fields: Sequence[str] = (*_JobActionOperator.template_fields, "to", "partitions")
+    output_keys = ("job", "offsets")
 
     def __init__(self, *, to: str, partitions: Sequence[int] | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -7,13 +7,13 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from wasmline.errors import InvalidTrainSpec
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.operators.slice_bounds import slice_since, slice_until
 from wasmline_provider.run_identity import USER_TEMPLATE, run_name
 
@@ -55,9 +55,11 @@ class TrainModelOperator(SparkJobOperator):
             until="{{ data_interval_end }}",
         )
 
-    Returns ``model``, ``version``, ``digest``, ``dataset`` with the offsets, ``metrics``, ``champion`` with its metrics
-    on the same holdout, and the gate's ``decision``. Nothing is promoted yet. With fewer than ``min_new_rows`` usable
-    rows in its slice, the task is skipped. For the other parameters see SparkJobOperator.
+    Returns ``model``, ``version``, ``digest``, ``size``, ``target``, ``columns``, ``dataset`` with the offsets,
+    ``dataset_digest``, ``rows``, ``metrics``, the ``champion`` and ``champion_metrics`` on the same holdout, the gate's
+    ``decision`` and ``policy``, ``window`` and ``candidates``, ``slice`` and ``new_rows``, ``warnings``, ``seconds``,
+    ``spec_version``, and ``job``, ``run``, ``state`` and ``action``. Nothing is promoted yet. With fewer than
+    ``min_new_rows`` usable rows in its slice, the task is skipped. For the other parameters see SparkJobOperator.
 
     A DAG run that is cleared, or a task that is tried again, trains on the slice that the run recorded first.
 
@@ -73,6 +75,12 @@ class TrainModelOperator(SparkJobOperator):
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train", "since", "until", "slice_key")
     template_fields_renderers = {**SparkJobOperator.template_fields_renderers, "train": "json", "until": "json"}
+    output_keys = (
+        *SparkJobOperator.output_keys,
+        *("model", "version", "digest", "size", "target", "columns", "dataset", "dataset_digest", "rows", "metrics"),
+        *("champion", "champion_metrics", "decision", "policy", "window", "candidates", "slice", "new_rows"),
+        *("warnings", "seconds", "spec_version", "skipped"),
+    )
 
     def __init__(
         self,
@@ -130,7 +138,7 @@ def _require_known(train: Mapping[str, Any]) -> None:
         raise InvalidTrainSpec(f"train has {unknown!r}, which is no field of TrainSpec; {hint}", field=unknown)
 
 
-class PromoteModelOperator(BaseOperator):
+class PromoteModelOperator(MultipleOutputsOperator):
     """Promotes a trained model to champion, or keeps the live one: the decision is recorded with its reason.
 
     The training measured both on the same held-out rows. If another model was promoted since then, one that was to be
@@ -153,6 +161,7 @@ class PromoteModelOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("trained", "models", "rejection_reason", "by")
     template_fields_renderers = {"trained": "json"}
+    output_keys = ("model", "version", "decision", "reason", "champion", "live")
     ui_color = "#e4f7ea"
 
     def __init__(
@@ -202,7 +211,7 @@ class PromoteModelOperator(BaseOperator):
         return result
 
 
-class CompileModelOperator(BaseOperator):
+class CompileModelOperator(MultipleOutputsOperator):
     """Compiles a model version to a transform, proves that it predicts what XGBoost does, and publishes it.
 
     The transform has the version of the model. WasmDeployOperator deploys it. A version that is published already is
@@ -214,7 +223,7 @@ class CompileModelOperator(BaseOperator):
             task_id="compile",
             models="s3://bucket/models",
             model="delivery-eta",
-            version="{{ ti.xcom_pull('promote')['live'] }}",
+            version=promote.output["live"],
             registry="s3://bucket/registry",
             input_topic="deliveries.features",
             output_topic="deliveries.eta",
@@ -222,7 +231,8 @@ class CompileModelOperator(BaseOperator):
         )
 
     Returns ``name``, ``version``, ``digest`` and ``size_bytes`` of the transform, ``is_new`` (false if it was
-    there), the ``model`` with its digest and its dataset's, and the ``proof``: the number of records by kind. Raises
+    there), the ``model`` with its digest and its dataset's, the ``proof``: the number of records by kind, and
+    ``seconds``. Raises
     ModelProofFailed with the first record that differs, InvalidModel, VersionNotFound, VersionExists for another
     transform of that name and version, ToolchainMissing and BuildFailed.
 
@@ -246,6 +256,7 @@ class CompileModelOperator(BaseOperator):
         "dead_letter_topic",
         "transform",
     )
+    output_keys = ("name", "version", "digest", "size_bytes", "model", "proof", "seconds", "is_new")
     ui_color = "#e4f7ea"
 
     def __init__(
@@ -306,7 +317,7 @@ class CompileModelOperator(BaseOperator):
         return champion
 
 
-class RollbackModelOperator(BaseOperator):
+class RollbackModelOperator(MultipleOutputsOperator):
     """Makes an earlier version of a model the champion, and deploys its module in place of the one that serves.
 
     The deployment keeps its topics, environment and limits. The decision, the reason and the user are recorded in the
@@ -337,6 +348,7 @@ class RollbackModelOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("model", "models", "registry", "reason", "version", "kafka_conn_id", "by")
+    output_keys = ("model", "version", "champion", "reason", "by", "number", "deployments")
     ui_color = "#e4f7ea"
 
     def __init__(
@@ -391,7 +403,7 @@ class RollbackModelOperator(BaseOperator):
         return result
 
 
-class CheckModelServingOperator(BaseOperator):
+class CheckModelServingOperator(MultipleOutputsOperator):
     """Fails with ModelNotServing unless a model's champion is what its deployments run, byte for byte.
 
     Example::
@@ -413,6 +425,7 @@ class CheckModelServingOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("model", "models", "registry", "transform", "kafka_conn_id")
+    output_keys = ("champion", "explanation")
     ui_color = "#e4f7ea"
 
     def __init__(

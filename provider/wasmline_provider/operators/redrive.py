@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from wasmline.control import Redrive
 
 
-class RedriveDeadLettersOperator(BaseOperator):
+class RedriveDeadLettersOperator(MultipleOutputsOperator):
     """Writes dead letters again: to the topics that they come from, to another one, or through a transform.
 
     Each is redriven once. A task that is tried again or cleared continues its redrive, up to the ends that the topic
@@ -59,6 +58,7 @@ class RedriveDeadLettersOperator(BaseOperator):
         "kafka_conn_id",
         "by",
     )
+    output_keys = ("topic", "dead_letters", "outputs", "failed_again", "skipped")
     ui_color = "#e9e4fd"
 
     def __init__(
@@ -112,8 +112,7 @@ class RedriveDeadLettersOperator(BaseOperator):
         )
         for why, count in done.skipped.items():
             self.log.warning("%d dead letters stay pending: %s", count, why)
-        names = ("topic", "dead_letters", "outputs", "failed_again", "skipped")
-        return {name: getattr(done, name) for name in names}
+        return {name: getattr(done, name) for name in self.output_keys}
 
     def _log_progress(self, redrive: Redrive) -> None:
         self.log.info("%d dead letters of %s are redriven", redrive.dead_letters, redrive.topic)

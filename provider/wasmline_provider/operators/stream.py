@@ -80,9 +80,10 @@ class SparkStreamOperator(SparkJobOperator):
     fields. A second job that would run the same transform, or the same function on the same topic, raises DuplicateJob.
 
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
-    ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as rendered by
-    templates, and text that is empty or ``None`` counts as None. Inconsistent parameters raise InvalidJob: when the DAG
-    is parsed, or for templates, when the task runs. Each mode of a job continues where the other stopped.
+    ``transform``, ``digest`` and ``generation``, and ``job``, ``run``, ``state`` and ``action``. For the other
+    parameters see SparkJobOperator. Numbers may be text, as rendered by templates, and text that is empty or ``None``
+    counts as None. Inconsistent parameters raise InvalidJob: when the DAG is parsed, or for templates, when the task
+    runs. Each mode of a job continues where the other stopped.
 
     :param transform: the name of a deployment.
     :param function: instead of a transform ``module:name``, importable in Spark's tasks; in mode ``parallel``.
@@ -117,6 +118,11 @@ class SparkStreamOperator(SparkJobOperator):
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, *STREAM, *FUNCTION, "metrics_port")
+    output_keys = (
+        *SparkJobOperator.output_keys,
+        *("transform", "digest", "generation", "records_in", "records_out", "dead_letters", "lost_offsets"),
+        *("batches", "partitions"),
+    )
 
     def __init__(
         self,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
 
 
-class UserActionOperator(BaseOperator):
+class UserActionOperator(MultipleOutputsOperator):
     """One action on a cluster.
 
     A task that is tried again or cleared does not repeat what it has done in its DAG run: the history names both.

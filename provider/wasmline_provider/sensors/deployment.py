@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from wasmline.control import DeploymentHealth
 
 
-class WasmDeploymentSensor(BaseSensorOperator):
+class WasmDeploymentSensor(MultipleOutputsOperator, BaseSensorOperator):
     """Watches a generation for some minutes, and ends as soon as it is at fault.
 
     It is at fault if the share of its records that became dead letters exceeds ``max_dead_letter_share``, or if a run
@@ -31,7 +32,7 @@ class WasmDeploymentSensor(BaseSensorOperator):
         WasmDeploymentSensor(
             task_id="watch",
             name="delivery-distance",
-            generation="{{ ti.xcom_pull('deploy')['generation'] }}",
+            generation=deploy.output["generation"],
             minutes=10,
             max_dead_letter_share=0.02,
         )
@@ -56,6 +57,7 @@ class WasmDeploymentSensor(BaseSensorOperator):
         "min_records",
         "kafka_conn_id",
     )
+    output_keys = ("name", "generation", "records", "dead_letters", "fault")
     ui_color = "#e9e4fd"
 
     def __init__(

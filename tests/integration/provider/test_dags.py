@@ -63,7 +63,7 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
         "topics": set(),
         "build": set(),
         "test": {"build"},
-        "publish": {"test"},
+        "publish": {"test", "build"},
         "deploy": {"publish", "topics"},
         "produce": {"topics"},
         "stream": {"deploy", "produce"},
@@ -73,7 +73,7 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
         "compile_model": {"promote"},
         "deploy_model": {"compile_model"},
         "predict": {"deploy_model"},
-        "verify_predictions": {"predict"},
+        "verify_predictions": {"predict", "compile_model"},
         "report": {"verify_predictions"},
     }
     assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}

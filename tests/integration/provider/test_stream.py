@@ -67,7 +67,8 @@ def test_a_dag_streams_until_caught_up(
     (task,) = run.get_task_instances()
     result = task.xcom_pull(task_ids="stream")
     assert (result["state"], result["records_in"], result["records_out"]) == ("succeeded", RECORDS, RECORDS)
-    assert result["digest"] == transform.digest
+    assert (result["digest"], result["action"]) == (transform.digest, "started")
+    assert {name: task.xcom_pull(task_ids="stream", key=name) for name in result} == result
     assert len(list(read_to_end(kafka.config, transform.output_topics[0]))) == RECORDS
 
 

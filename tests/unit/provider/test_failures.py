@@ -87,7 +87,7 @@ OPERATORS = [
     for integration in get_provider_info()["operators"]
     for module in integration["python-modules"]
     for operator in vars(import_module(module)).values()
-    if inspect.isclass(operator) and issubclass(operator, BaseOperator) and operator is not BaseOperator
+    if inspect.isclass(operator) and issubclass(operator, BaseOperator) and operator.__module__ == module
 ]
 
 

@@ -122,6 +122,19 @@ def test_a_continuous_stream_that_a_newer_run_replaced_succeeds_with_its_name() 
     assert stream().execute_complete({}, event) == result
 
 
+def test_the_result_of_a_deferred_run_says_how_it_was_ensured(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = JobReport.now("j", "r", JobState.STOPPED, "", result={"records_in": 7})
+
+    @contextmanager
+    def client(self: SparkStreamOperator) -> Iterator[Any]:
+        yield SimpleNamespace(report=lambda run: report)
+
+    monkeypatch.setattr(SparkStreamOperator, "_client", client)
+    store = {"wasmline_run": {**RUN, "spec": "d", "action": "restarted", "changed": ["stream.shards"]}}
+    result = stream().execute_complete(context(store=store), {**RUN, "state": "stopped"})
+    assert (result["action"], result["changed"], result["records_in"]) == ("restarted", ["stream.shards"], 7)
+
+
 def test_without_a_trigger_it_succeeds_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     end = RunEnd(state="replaced", message="why", replaced_by="newer")
     monkeypatch.setattr(run_wait, "await_end", lambda *arguments, **options: end)

@@ -47,7 +47,7 @@ def test_metrics_on_the_same_rows_are_comparable_and_what_differs_is_named(first
     assert [each.rmse for each in found.metrics] == [7.2, 7.0]
     assert found.differences == {
         "parameters.trees": (3, 5),
-        "dataset.offsets": ({"0": (0, 10), "1": (5, 25)}, {"0": (0, 99)}),
+        "dataset.offsets": ({"0": [0, 10], "1": [5, 25]}, {"0": [0, 99]}),
         "training_rows": (80, 99),
     }
 
