@@ -54,6 +54,23 @@ class ServedModel:
     rmse: float
 
 
+def without_earlier_champions(
+    features: Iterable[ScoredFeature],
+    predictions: Iterable[Prediction],
+    *,
+    reference: str,
+    ends_before: Mapping[str, int],
+) -> tuple[list[ScoredFeature], list[Prediction]]:
+    """Leave out what another model than ``reference`` predicted from features before ``ends_before``, by partition."""
+    kept, earlier = [], set()
+    for each in predictions:
+        if each.source and each.model != reference and each.source[1] < ends_before[str(each.source[0])]:
+            earlier.add(each.source)
+        else:
+            kept.append(each)
+    return [each for each in features if (each.partition, each.offset) not in earlier], kept
+
+
 def verify_predictions(
     features: Sequence[ScoredFeature],
     predictions: Iterable[Prediction],

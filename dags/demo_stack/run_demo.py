@@ -1,5 +1,7 @@
 """``make demo``: runs the delivery pipeline and the parallel mode comparison on a real Airflow, Kafka and Spark.
 
+The demo's topics are deleted first: each run begins anew.
+
 Exit status: 0 done, 1 a failure, with its log, 130 ended by Ctrl-C. Everything that was started is stopped.
 """
 
@@ -140,7 +142,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console()
     try:
-        conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data)}
+        conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data), "fresh": True}
         with SlowService(CALL_DELAY_S) as service:
             customers = {"conn_type": "http", "host": HOST, "port": service.port}
             stack = Stack(demo_settings.REPOSITORY, connections={"customers": customers})

@@ -73,7 +73,7 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
         "compile_model": {"promote"},
         "deploy_model": {"compile_model"},
         "predict": {"deploy_model"},
-        "verify_predictions": {"predict", "compile_model"},
+        "verify_predictions": {"predict", "compile_model", "topics"},
         "report": {"verify_predictions"},
     }
     assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}
@@ -393,8 +393,13 @@ def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
         places.setdefault(key, set()).add(partition)
     assert all(len(found) == 1 for found in places.values()), "a driver's deliveries are on one partition"
 
+    def raw_records() -> int:
+        return sum(Topics(connected.config).end_offsets("deliveries.raw").values())
+
     assert run_dag(dag, rows=ROWS, seed=8).state == "success"
-    assert sum(Topics(connected.config).end_offsets("deliveries.raw").values()) == ROWS, "the topics are fresh"
+    assert raw_records() == 2 * ROWS, "nothing is deleted"
+    assert run_dag(dag, rows=ROWS, seed=9, fresh=True).state == "success"
+    assert raw_records() == ROWS, "the topics are fresh"
     assert FilesystemRegistry(str(tmp_path / "registry")).versions("delivery-distance") == [published.version]
 
 

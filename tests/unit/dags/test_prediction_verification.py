@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from delivery.prediction_verification import Prediction, ScoredFeature, ServedModel, verify_predictions
+from delivery.prediction_verification import (
+    Prediction,
+    ScoredFeature,
+    ServedModel,
+    verify_predictions,
+    without_earlier_champions,
+)
 from support.eta_model import eta_model, eta_record, eta_rows, matrix
 from wasmline.errors import VerificationFailed
 from wasmline.training.boosting import predict
@@ -99,3 +105,22 @@ def test_a_wrong_prediction_is_named(
 ) -> None:
     with pytest.raises(VerificationFailed, match=named):
         verified(features, change(predictions), model)
+
+
+def test_features_of_earlier_runs_may_have_predictions_of_an_earlier_champion(
+    features: list[ScoredFeature], predictions: list[Prediction], model: bytes
+) -> None:
+    def of_this_run(ends_before: dict[str, int]) -> tuple[list[ScoredFeature], list[Prediction]]:
+        first = [each._replace(model="eta@1.1.0") for each in predictions[:10]]
+        return without_earlier_champions(
+            features, [*first, *predictions[10:]], reference=MODEL, ends_before=ends_before
+        )
+
+    assert verified(*of_this_run({"0": 5, "1": 5}), model).predictions == ROWS - 10
+    with pytest.raises(VerificationFailed, match=r"1 prediction not by eta@1\.2\.0"):
+        verified(*of_this_run({"0": 5, "1": 4}), model)
+    assert len(of_this_run({"0": 5, "1": 5})[1]) == ROWS - 10
+    assert without_earlier_champions(features, predictions, reference=MODEL, ends_before={"0": 99, "1": 99}) == (
+        features,
+        predictions,
+    )
