@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, get_current_context, task
 
 import demo_settings
-from delivery.training_spec import MODEL, train_spec
+from delivery.training_spec import MODEL, TRAINING
 from wasmline.documents import plain
 from wasmline_provider.asset_uris import model_asset, topic_asset, transform_asset
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -208,9 +208,11 @@ with DAG(
         storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
-        train=plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
+        topic=demo_settings.FEATURES,
+        models=demo_settings.MODELS,
         since="previous",
         deferrable=True,
+        **TRAINING,
     )
     promote = PromoteModelOperator(
         task_id="promote", trained=train.output, models=demo_settings.MODELS, outlets=[champion]

@@ -39,7 +39,7 @@ from airflow.sdk import (
 )
 
 import demo_settings
-from delivery.training_spec import MODEL, train_spec
+from delivery.training_spec import MODEL, TRAINING
 from wasmline.documents import plain
 from wasmline.errors import JobBusy
 from wasmline_provider.asset_events import record
@@ -167,17 +167,17 @@ with DAG(
         storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
-        train={
-            **plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
-            "windows": selected["windows"],
-            "min_new_rows": "{{ params.min_new_rows }}",
-            "margin": "{{ params.margin }}",
-        },
+        topic=demo_settings.FEATURES,
+        models=demo_settings.MODELS,
         since=selected["since"],
         until=selected["until"],
+        windows=selected["windows"],
+        min_new_rows="{{ params.min_new_rows }}",
+        margin="{{ params.margin }}",
         deferrable=True,
         retries=24,
         retry_policy=WAIT_FOR_OTHERS,
+        **TRAINING,
     )
 
     @task.branch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from wasmline.job_specs import TrainSpec
 
 MODEL = "delivery-eta"
@@ -19,6 +21,27 @@ model is as good with them as without.
 """
 
 
+TRAINING: dict[str, Any] = {
+    "model": MODEL,
+    "fields": {
+        "id": "string",
+        "distance_km": "double",
+        "age": "double",
+        "rating": "double",
+        "vehicle": "string",
+        "time_min": "double",
+    },
+    "features": FEATURES,
+    "categories": {"vehicle": VEHICLES},
+    "units": {"distance_km": "km", "age": "years", "rating": "stars", "time_min": "min"},
+    "target": "time_min",
+    "identity": "id",
+    "where": PLAUSIBLE,
+    "segments": ("vehicle",),
+}
+"""The arguments of TrainModelOperator that are the same in each of its tasks."""
+
+
 def train_spec(
     *,
     topic: str,
@@ -28,26 +51,4 @@ def train_spec(
     margin: float = 0.0,
 ) -> TrainSpec:
     """Return the training spec of the delivery-time model for a features topic."""
-    return TrainSpec(
-        model=MODEL,
-        topic=topic,
-        models=models,
-        fields={
-            "id": "string",
-            "distance_km": "double",
-            "age": "double",
-            "rating": "double",
-            "vehicle": "string",
-            "time_min": "double",
-        },
-        features=FEATURES,
-        categories={"vehicle": VEHICLES},
-        units={"distance_km": "km", "age": "years", "rating": "stars", "time_min": "min"},
-        target="time_min",
-        identity="id",
-        where=PLAUSIBLE,
-        since_ms=since_ms,
-        seed=seed,
-        margin=margin,
-        segments=("vehicle",),
-    )
+    return TrainSpec(topic=topic, models=models, since_ms=since_ms, seed=seed, margin=margin, **TRAINING)

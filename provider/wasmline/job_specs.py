@@ -57,6 +57,12 @@ class JobState(StrEnum):
         return self in (JobState.SUCCEEDED, JobState.STOPPED, JobState.FAILED)
 
 
+def require_job_name(job: str) -> None:
+    """Raise InvalidJob for a text that is no name of a job."""
+    if not NAME.fullmatch(job):
+        raise InvalidJob(f"{job!r} is not a job name: use up to 128 letters, digits, '.', '_' and '-'")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSpec:
     """A Python handler of records: ``function`` is ``module:name``, sync or async, importable in Spark's tasks.
@@ -293,8 +299,7 @@ class JobSpec:
     spec_version: Literal[1] = 1
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.job):
-            raise InvalidJob(f"{self.job!r} is not a job name: use up to 128 letters, digits, '.', '_' and '-'")
+        require_job_name(self.job)
         if self.run and not NAME.fullmatch(self.run):
             raise InvalidJob(f"{self.run[:100]!r} is not a run: use up to 128 letters, digits, '.', '_' and '-'")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:

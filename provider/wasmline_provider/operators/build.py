@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wasmline.errors import InvalidProject
+from wasmline_provider.operators.argument_checks import require_text, require_version
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
@@ -22,6 +24,7 @@ class _ProjectOperator(MultipleOutputsOperator):
 
     def __init__(self, *, project: str, allow_build_scripts: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        require_text(InvalidProject, project=project)
         self.project = project
         self.allow_build_scripts = allow_build_scripts
 
@@ -128,6 +131,7 @@ class WasmPublishOperator(_ProjectOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(project=project, **kwargs)
+        require_version(version)
         self.registry = registry
         self.version = version
         self.digest = digest

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from wasmline.errors import JobFailed, JobNotFound, UnsupportedSpecVersion
+from wasmline.errors import InvalidJob, JobFailed, JobNotFound, UnsupportedSpecVersion
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
@@ -50,6 +51,9 @@ class CheckStreamsOperator(MultipleOutputsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if is_final(jobs):
+            require_jobs(*jobs)
+        require_numbers(InvalidJob, 0, window_seconds=window_seconds)
         self.jobs = jobs
         self.window_seconds = window_seconds
         self.kafka_conn_id = kafka_conn_id

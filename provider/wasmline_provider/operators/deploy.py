@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from wasmline.errors import Conflict, InvalidRollback, VersionNotFound
+from wasmline.errors import Conflict, InvalidRollback, InvalidSpec, VersionNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.argument_checks import (
+    given,
+    is_final,
+    require_names,
+    require_numbers,
+    require_text,
+    require_version,
+)
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.operators.user_action import UserActionOperator
@@ -26,6 +34,11 @@ DEPLOYMENT_KEYS = (
     *("input_topic", "output_topics", "dead_letter_topic"),
 )
 """The keys of a result that is a deployment."""
+
+CLOCKS = ("wasmline", "redpanda")
+
+SCHEMA_FIELDS = ("id", "definition", "format", "subject", "version")
+"""The fields of ``wasmline.wasm.Schema``, which is not loaded when a DAG is parsed."""
 
 
 class WasmDeployOperator(MultipleOutputsOperator):
@@ -124,6 +137,25 @@ class WasmDeployOperator(MultipleOutputsOperator):
         self.models = models
         self.reason = reason
         self.by = by
+        self._check()
+
+    def _check(self) -> None:
+        """Reject what cannot be deployed, as far as it is known. Raises InvalidSpec, InvalidReference."""
+        require_text(InvalidSpec, name=self.name, registry=self.registry)
+        topics = {"input_topic": self.input_topic, "dead_letter_topic": self.dead_letter_topic}
+        require_names(InvalidSpec, name=self.name, **topics)
+        require_version(self.version)
+        require_numbers(InvalidSpec, 0, kind=int, expected_generation=self.expected_generation)
+        require_numbers(InvalidSpec, 0, 1, max_failure_share=self.max_failure_share)
+        if self.clock not in CLOCKS:
+            raise InvalidSpec(f"clock is {self.clock!r}: one of {', '.join(CLOCKS)}")
+        for schema in self.schemas:
+            if unknown := schema.keys() - SCHEMA_FIELDS:
+                raise InvalidSpec(
+                    f"a schema has {', '.join(sorted(unknown))}: its fields are {', '.join(SCHEMA_FIELDS)}"
+                )
+            if missing := {"id", "definition", "format"} - schema.keys():
+                raise InvalidSpec(f"a schema has no {', '.join(sorted(missing))}")
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -131,6 +163,7 @@ class WasmDeployOperator(MultipleOutputsOperator):
         from wasmline.registry import FilesystemRegistry
         from wasmline_provider.asset_events import record
 
+        self._check()
         registry = FilesystemRegistry(self.registry)
         published, wasm = registry.load(self.name, self.version or None)
         expected = _number(self.expected_generation)
@@ -221,8 +254,6 @@ class WasmRollbackOperator(MultipleOutputsOperator):
         by: str = USER_TEMPLATE,
         **kwargs: Any,
     ) -> None:
-        if pause_if_refused and expected_generation is None:
-            raise ValueError("pause_if_refused needs expected_generation, the generation to pause")
         super().__init__(**kwargs)
         self.pause_if_refused = pause_if_refused
         self.name = name
@@ -232,11 +263,26 @@ class WasmRollbackOperator(MultipleOutputsOperator):
         self.expected_generation = expected_generation
         self.kafka_conn_id = kafka_conn_id
         self.by = by
+        self._check()
+
+    def _check(self) -> None:
+        """Reject what cannot be rolled back, as far as it is known. Raises InvalidSpec, InvalidReference."""
+        require_text(InvalidSpec, name=self.name, reason=self.reason)
+        require_names(InvalidSpec, name=self.name)
+        require_version(self.version)
+        require_numbers(
+            InvalidSpec, 1, kind=int, generation=self.generation, expected_generation=self.expected_generation
+        )
+        if is_final((self.version, self.generation)) and given(self.version) and given(self.generation):
+            raise InvalidSpec(f"version {self.version} and generation {self.generation}: name one of them")
+        if self.pause_if_refused and self.expected_generation is None:
+            raise InvalidSpec("pause_if_refused needs expected_generation, the generation to pause")
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline_provider.asset_events import record
 
+        self._check()
         try:
             deployment = self._roll_back(context)
         except Conflict as error:  # another try would replace what was deployed meanwhile
@@ -295,6 +341,8 @@ class _TransformActionOperator(UserActionOperator):
 
     def __init__(self, *, name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        require_text(InvalidSpec, name=name)
+        require_names(InvalidSpec, name=name)
         self.name = name
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
@@ -354,7 +402,7 @@ class WasmResumeOperator(_TransformActionOperator):
 
 def _number(rendered: int | str | None) -> int | None:
     """Return a generation that a template may have rendered as text."""
-    return None if rendered in (None, "") else int(rendered)
+    return None if rendered is None or given(rendered) is None else int(rendered)
 
 
 def _result(deployment: Deployment) -> dict[str, Any]:

@@ -23,12 +23,13 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from wasmline.errors import InvalidKafkaConfig, JobFailed, JobNotFound, PrerequisiteMissing
+from wasmline.errors import InvalidJob, InvalidKafkaConfig, JobFailed, JobNotFound, PrerequisiteMissing
 from wasmline.log_end import log_end
 from wasmline.repeated_errors import error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.links import JOB_STATUS, SPARK_UI
+from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers, require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
@@ -134,6 +135,9 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
         """The result of a run that a newer one has replaced."""
+        require_jobs(job)
+        require_text(InvalidJob, storage=storage)
+        require_numbers(InvalidJob, 1, heartbeat_seconds=heartbeat_seconds)
         self._check_spark()
 
     def _check_spark(self) -> None:
@@ -508,11 +512,6 @@ class _DeadRuns:
     """The payload of a DeadStreamTrigger."""
 
     jobs: tuple[_DeadRun, ...]
-
-
-def is_final(value: Any) -> bool:
-    """Return whether a parameter already has its final value: it is neither a template nor another task's result."""
-    return value is None or isinstance(value, int | float) or (isinstance(value, str) and "{" not in value)
 
 
 def to_job_run(external_id: Mapping[str, str]) -> JobRun:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from wasmline.errors import InvalidJob
+from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers, require_text
 from wasmline_provider.operators.user_action import UserActionOperator
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class _JobActionOperator(UserActionOperator):
 
     def __init__(self, *, job: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        require_jobs(job)
         self.job = job
 
 
@@ -91,6 +94,7 @@ class StopJobOperator(_JobActionOperator):
 
     def __init__(self, *, timeout_seconds: float | str = 120.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        require_numbers(InvalidJob, 0, timeout_seconds=timeout_seconds)
         self.timeout_seconds = timeout_seconds
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
@@ -99,6 +103,7 @@ class StopJobOperator(_JobActionOperator):
         from wasmline.control import JobTopic, find_job_event, stop_job
         from wasmline.documents import plain
 
+        require_numbers(InvalidJob, 0, timeout_seconds=self.timeout_seconds)
         if (made := find_job_event(config, self.job, "stop", cause.run)) is not None:
             with closing(JobTopic(config)) as jobs:
                 if jobs.order(self.job).spec.run != made.run:
@@ -187,12 +192,14 @@ class SetProgressOperator(_JobActionOperator):
 
     def __init__(self, *, to: str, partitions: Sequence[int] | str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        require_text(InvalidJob, to=to)
+        if is_final(partitions):
+            _numbers(partitions)
         self.to = to
         self.partitions = partitions
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         from wasmline.control import find_job_event
-        from wasmline.errors import InvalidJob
         from wasmline.job_offsets.progress_change import set_progress
         from wasmline.job_offsets.progress_target import ProgressTarget
 
@@ -226,9 +233,14 @@ def _set_paused(
 
 
 def _numbers(partitions: Sequence[int] | int | str | None) -> list[int]:
-    """Return partitions that a template may have rendered as text, such as ``0, 2`` or ``[0, 2]``, or as a number."""
+    """Return partitions that a template may have rendered as text, such as ``0, 2`` or ``[0, 2]``, or as a number.
+
+    Raises InvalidJob.
+    """
     if isinstance(partitions, int):
         return [partitions]
-    if isinstance(partitions, str):
-        return [int(each) for each in partitions.strip("[] ").split(",") if each.strip()]
-    return [int(each) for each in partitions or ()]
+    named = partitions.strip("[] ").split(",") if isinstance(partitions, str) else partitions or ()
+    try:
+        return [int(each) for each in named if str(each).strip()]
+    except (TypeError, ValueError) as error:
+        raise InvalidJob(f"partitions must be numbers such as [0, 2], got {partitions!r}") from error

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from wasmline.errors import InvalidTrainSpec
+from wasmline.errors import InvalidReference, InvalidTrainSpec
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.argument_checks import given, is_final, require_names, require_text, require_version
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
@@ -20,7 +19,7 @@ from wasmline_provider.run_identity import USER_TEMPLATE, run_name
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.job_specs import JobReport, JobSpec
+    from wasmline.job_specs import FieldType, JobReport, JobSpec, TrainSpec
 
 TOO_LARGE = ("sample", "residuals", "correlations")
 """Data for plots: in the job's report, not in XCom."""
@@ -29,6 +28,18 @@ SLICE_KEY = (
     "{{ dag_run.dag_id }}/{{ dag_run.run_id }}{% if ti.map_index >= 0 %}/{{ ti.task_id }}/{{ ti.map_index }}{% endif %}"
 )
 """The default ``slice_key``: each task instance of a mapped task has a slice of its own."""
+
+NAMES = ("model", "topic", "models")
+
+STRUCTURE = frozenset({"fields", "features", "target", "identity", "categories", "units", "segments"})
+"""The arguments that refer to each other."""
+
+TRAINING = (
+    *(*NAMES, "fields", "features", "target", "identity", "categories", "units", "where", "since_ms", "offsets"),
+    *("seed", "holdout_share", "min_rows", "trees", "depth", "learning_rate", "margin", "segments", "confidence"),
+    *("windows", "min_new_rows", "keep_rows", "transform_versions"),
+)
+"""The parameters that are a TrainSpec's fields."""
 
 
 class TrainModelOperator(SparkJobOperator):
@@ -40,19 +51,17 @@ class TrainModelOperator(SparkJobOperator):
             task_id="train",
             job="delivery-eta",
             storage="s3://bucket/wasmline",
-            train={
-                "model": "delivery-eta",
-                "topic": "deliveries.features",
-                "models": "s3://bucket/models",
-                "fields": {"id": "string", "distance_km": "double", "time_min": "double"},
-                "features": ["distance_km"],
-                "target": "time_min",
-                "identity": "id",
-                "windows": ["all", "last 7"],
-                "min_new_rows": 500,
-            },
+            model="delivery-eta",
+            topic="deliveries.features",
+            models="s3://bucket/models",
+            fields={"id": "string", "distance_km": "double", "time_min": "double"},
+            features=["distance_km"],
+            target="time_min",
+            identity="id",
             since="previous",
             until="{{ data_interval_end }}",
+            windows=["all", "last 7"],
+            min_new_rows=500,
         )
 
     Returns ``model``, ``version``, ``digest``, ``size``, ``target``, ``columns``, ``dataset`` with the offsets,
@@ -65,7 +74,36 @@ class TrainModelOperator(SparkJobOperator):
 
     A skipped task pushes the XCom ``skipped``: the ``reason``, and the counts of ``SkipResult``.
 
-    :param train: the fields of ``wasmline.job_specs.TrainSpec``; numbers may be text, as rendered by templates.
+    Numbers may be text, as rendered by templates, and an optional argument that is None, empty or ``None`` has the
+    default of ``wasmline.job_specs.TrainSpec``, of which these arguments are the fields. What cannot be trained with
+    raises InvalidTrainSpec: when the DAG is parsed, or for templates, when the task runs.
+
+    :param model: the model's name.
+    :param topic: the topic of JSON records to train on.
+    :param models: the folder or fsspec URL of the model registry.
+    :param fields: the members of a record to read, and their types: ``double``, ``bigint`` or ``string``.
+    :param features: the fields that are the inputs of the model, in the order of its columns.
+    :param target: the field that is predicted, a number.
+    :param identity: the field that identifies a record: of records with the same identity the first counts.
+    :param categories: the values of each text feature, in the order of the model's columns.
+    :param units: the units of fields, such as ``km``, for documentation.
+    :param where: a SQL condition over the fields that selects usable records.
+    :param since_ms: without a slice: train on the records since this Unix time in milliseconds.
+    :param offsets: without a slice: train on exactly these, ``{partition: [from, to]}``, half open.
+    :param seed: decides, with the identity alone, which records are held out.
+    :param holdout_share: the share of rows that are held out, between 0 and 1.
+    :param min_rows: fail with NotEnoughData with fewer rows to train on.
+    :param trees: the number of trees.
+    :param depth: their maximum depth.
+    :param learning_rate: the learning rate.
+    :param margin: by what share the RMSE has to be below the champion's, beyond noise.
+    :param segments: fields of whose values none may get worse.
+    :param confidence: the confidence of the gate's intervals, from 0.5 to below 1.
+    :param windows: with a slice: train a candidate on ``all`` recorded slices, or on the ``last N``.
+    :param min_new_rows: with a slice: skip the task with fewer usable rows in it.
+    :param keep_rows: with a slice: keep its records beside the model.
+    :param transform_versions: the transforms whose records are trained on: ``any``, the ``newest`` of each, or
+        each ``name@version``.
     :param since: train on a slice that begins at the end of the one before (``previous``), at the ``beginning`` of the
         topic, or at a time: Unix milliseconds, or a date and time with a UTC offset. None: no slice.
     :param until: where the slice ends: ``now``, a time, or the end offset of each partition.
@@ -73,8 +111,11 @@ class TrainModelOperator(SparkJobOperator):
         mapped task, its task's id and index. Tasks with one key share a slice of a model.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train", "since", "until", "slice_key")
-    template_fields_renderers = {**SparkJobOperator.template_fields_renderers, "train": "json", "until": "json"}
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, *TRAINING, "since", "until", "slice_key")
+    template_fields_renderers = {
+        **SparkJobOperator.template_fields_renderers,
+        **dict.fromkeys(("fields", "features", "categories", "units", "offsets", "until"), "json"),
+    }
     output_keys = (
         *SparkJobOperator.output_keys,
         *("model", "version", "digest", "size", "target", "columns", "dataset", "dataset_digest", "rows", "metrics"),
@@ -85,37 +126,74 @@ class TrainModelOperator(SparkJobOperator):
     def __init__(
         self,
         *,
-        train: Mapping[str, Any],
+        model: str,
+        topic: str,
+        models: str,
+        fields: Mapping[str, FieldType],
+        features: Sequence[str],
+        target: str,
+        identity: str,
+        categories: Mapping[str, Sequence[str]] | None = None,
+        units: Mapping[str, str] | None = None,
+        where: str | None = None,
+        since_ms: int | str | None = None,
+        offsets: Mapping[str, Sequence[int]] | None = None,
+        seed: int | str | None = None,
+        holdout_share: float | str | None = None,
+        min_rows: int | str | None = None,
+        trees: int | str | None = None,
+        depth: int | str | None = None,
+        learning_rate: float | str | None = None,
+        margin: float | str | None = None,
+        segments: Sequence[str] | None = None,
+        confidence: float | str | None = None,
+        windows: Sequence[str] | None = None,
+        min_new_rows: int | str | None = None,
+        keep_rows: bool | str | None = None,
+        transform_versions: Literal["any", "newest"] | Sequence[str] | None = None,
         since: Any = None,
         until: Any = "now",
         slice_key: str = SLICE_KEY,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.train = train
+        self.model = model
+        self.topic = topic
+        self.models = models
+        self.fields = fields
+        self.features = features
+        self.target = target
+        self.identity = identity
+        self.categories = categories
+        self.units = units
+        self.where = where
+        self.since_ms = since_ms
+        self.offsets = offsets
+        self.seed = seed
+        self.holdout_share = holdout_share
+        self.min_rows = min_rows
+        self.trees = trees
+        self.depth = depth
+        self.learning_rate = learning_rate
+        self.margin = margin
+        self.segments = segments
+        self.confidence = confidence
+        self.windows = windows
+        self.min_new_rows = min_new_rows
+        self.keep_rows = keep_rows
+        self.transform_versions = transform_versions
         self.since = since
         self.until = until
         self.slice_key = slice_key
+        self._check()
 
     def spec(self, context: Context) -> JobSpec:
-        import msgspec
+        from wasmline.job_specs import JobSpec
 
-        from wasmline.job_specs import JobSpec, TrainSpec
-
-        train = dict(self.train)
-        _require_known(train)
-        if self.since is not None:
-            since, until = slice_since(self.since), slice_until(self.until)
-            train["slice"] = {"run": self.slice_key, "since": since, "until": until}
-        elif self.until != "now":
-            raise InvalidTrainSpec("until needs since: set since, such as since='previous'", field="slice")
-        try:
-            training = msgspec.convert(train, TrainSpec, strict=False)
-        except msgspec.ValidationError as error:
-            raise InvalidTrainSpec(
-                f"the training of job {self.job} cannot be ordered: {error}", field="train"
-            ) from error
-        return JobSpec(job=self.job, run="", storage=self.storage, train=training)
+        arguments = {name: getattr(self, name) for name in TRAINING}
+        return JobSpec(
+            job=self.job, run="", storage=self.storage, train=self._training(arguments, self.since, self.until)
+        )
 
     def is_reusable(self, report: JobReport) -> bool:
         return not report.result.get("skipped")  # more may be new by now
@@ -126,16 +204,32 @@ class TrainModelOperator(SparkJobOperator):
             raise AirflowSkipException(report.message)
         return {name: value for name, value in report.result.items() if name not in (*TOO_LARGE, "run")}
 
+    def _check(self) -> None:
+        """Reject what cannot be trained with, as far as it is known before templates are rendered."""
+        arguments = {name: getattr(self, name) for name in TRAINING}
+        known = {name: value for name, value in arguments.items() if is_final(value)}
+        if known.keys() >= STRUCTURE:
+            since = self.since if is_final(self.since) else "previous"
+            self._training(dict.fromkeys(NAMES, "-") | known, since, self.until if is_final(self.until) else "now")
 
-def _require_known(train: Mapping[str, Any]) -> None:
-    """Raise InvalidTrainSpec for a key that TrainSpec does not have."""
-    from wasmline.job_specs import TrainSpec
+    def _training(self, arguments: Mapping[str, Any], since: Any, until: Any) -> TrainSpec:
+        import msgspec
 
-    known = [each.name for each in fields(TrainSpec)]
-    for unknown in train.keys() - set(known):
-        close = get_close_matches(unknown, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-        raise InvalidTrainSpec(f"train has {unknown!r}, which is no field of TrainSpec; {hint}", field=unknown)
+        from wasmline.job_specs import TrainSpec
+
+        require_text(InvalidTrainSpec, **{name: arguments[name] for name in NAMES})
+        require_names(InvalidTrainSpec, model=arguments["model"], topic=arguments["topic"])
+        train = {name: value for name, argument in arguments.items() if (value := given(argument)) is not None}
+        if since is not None:
+            train["slice"] = {"run": self.slice_key, "since": slice_since(since), "until": slice_until(until)}
+        elif until != "now":
+            raise InvalidTrainSpec("until needs since: set since, such as since='previous'", field="slice")
+        try:
+            return msgspec.convert(train, TrainSpec, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidTrainSpec(
+                f"the training of job {self.job} cannot be ordered: {error}", field="train"
+            ) from error
 
 
 class PromoteModelOperator(MultipleOutputsOperator):
@@ -281,6 +375,10 @@ class CompileModelOperator(MultipleOutputsOperator):
         self.output_topic = output_topic
         self.dead_letter_topic = dead_letter_topic
         self.transform = transform
+        topics = {"input_topic": input_topic, "output_topic": output_topic, "dead_letter_topic": dead_letter_topic}
+        require_text(InvalidReference, models=models, registry=registry, model=model, **topics)
+        require_names(InvalidReference, model=model, transform=transform, **topics)
+        require_version(version)
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -371,6 +469,9 @@ class RollbackModelOperator(MultipleOutputsOperator):
         self.version = version
         self.kafka_conn_id = kafka_conn_id
         self.by = by
+        require_text(InvalidReference, models=models, registry=registry, model=model, reason=reason)
+        require_names(InvalidReference, model=model)
+        require_version(version)
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -444,6 +545,8 @@ class CheckModelServingOperator(MultipleOutputsOperator):
         self.registry = registry
         self.transform = transform
         self.kafka_conn_id = kafka_conn_id
+        require_text(InvalidReference, models=models, registry=registry, model=model)
+        require_names(InvalidReference, model=model, transform=transform)
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:

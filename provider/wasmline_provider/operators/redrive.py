@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wasmline.errors import InvalidRedrive
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.argument_checks import is_final, require_names, require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
@@ -87,6 +89,11 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
         self.source_topic = source_topic
         self.kafka_conn_id = kafka_conn_id
         self.by = by
+        require_text(InvalidRedrive, topic=topic, reason=reason)
+        topics = {"topic": topic, "to_topic": to_topic, "source_topic": source_topic}
+        require_names(InvalidRedrive, **topics, through=through, transform=transform)
+        if is_final((to_topic, through)) and to_topic and through:
+            raise InvalidRedrive(f"to_topic {to_topic} and through {through}: name one of them", topic=str(topic))
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline_provider.links import JOB_STATUS, SPARK_UI
+from wasmline_provider.operators.argument_checks import given, is_final, require_names
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.operators.job import SparkJobOperator, is_final, require_success, to_job_run
+from wasmline_provider.operators.job import SparkJobOperator, require_success, to_job_run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -206,7 +207,7 @@ class SparkStreamOperator(SparkJobOperator):
 
     @property
     def may_be_stopped(self) -> bool:
-        return _given(self.trigger_interval) is not None
+        return given(self.trigger_interval) is not None
 
     def spec(self, context: Context) -> JobSpec:
         return self._spec()
@@ -222,6 +223,7 @@ class SparkStreamOperator(SparkJobOperator):
 
     def _check(self) -> None:
         """Reject parameters that cannot run, as far as they are known before templates are rendered."""
+        require_names(InvalidJob, transform=self.transform, topic=self.topic, dead_letter_topic=self.dead_letter_topic)
         if all(is_final(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
             self._spec()
             return
@@ -232,9 +234,9 @@ class SparkStreamOperator(SparkJobOperator):
     def _spec(self) -> JobSpec:
         import msgspec
 
-        stream = {name: value for name in STREAM if (value := _given(getattr(self, name))) is not None}
+        stream = {name: value for name in STREAM if (value := given(getattr(self, name))) is not None}
         stream |= {name: _chosen(name, value) for name, value in stream.items() if name in CHOICES}
-        function = {name: value for name in FUNCTION if (value := _given(getattr(self, name))) is not None}
+        function = {name: value for name in FUNCTION if (value := given(getattr(self, name))) is not None}
         if "function" in function:
             stream["function"] = {"topic": "", **function}
         elif function:
@@ -246,18 +248,13 @@ class SparkStreamOperator(SparkJobOperator):
                     "run": "",
                     "storage": self.storage,
                     "stream": stream,
-                    "metrics_port": _given(self.metrics_port),
+                    "metrics_port": given(self.metrics_port),
                 },
                 JobSpec,
                 strict=False,
             )
         except msgspec.ValidationError as error:
             raise InvalidJob(f"job {self.job} cannot be ordered: {error}") from error
-
-
-def _given(value: Any) -> Any:
-    """Return a parameter, or None if its template rendered to nothing."""
-    return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
 def _chosen(name: str, value: Any) -> Any:

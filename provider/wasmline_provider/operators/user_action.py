@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wasmline.errors import InvalidSpec
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.argument_checks import require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
@@ -34,6 +36,7 @@ class UserActionOperator(MultipleOutputsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        require_text(InvalidSpec, reason=reason)
         self.reason = reason
         self.kafka_conn_id = kafka_conn_id
         self.by = by

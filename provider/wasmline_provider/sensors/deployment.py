@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from wasmline.errors import InvalidSpec
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.argument_checks import require_names, require_numbers, require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
@@ -82,12 +84,23 @@ class WasmDeploymentSensor(MultipleOutputsOperator, BaseSensorOperator):
         self.min_records = min_records
         self.fail_on_fault = fail_on_fault
         self.kafka_conn_id = kafka_conn_id
+        self._check()
+
+    def _check(self) -> None:
+        """Reject what cannot be watched, as far as it is known. Raises InvalidSpec."""
+        require_text(InvalidSpec, name=self.name)
+        require_names(InvalidSpec, name=self.name)
+        require_numbers(InvalidSpec, 1, kind=int, generation=self.generation)
+        require_numbers(InvalidSpec, 0, minutes=self.minutes)
+        require_numbers(InvalidSpec, 0, 1, max_dead_letter_share=self.max_dead_letter_share)
+        require_numbers(InvalidSpec, 0, kind=int, min_records=self.min_records)
 
     @fail_at_once
     def poke(self, context: Context) -> PokeReturnValue:
         from wasmline.clock import now_ms
         from wasmline.control import read_deployment_health
 
+        self._check()
         health = read_deployment_health(KafkaHook(self.kafka_conn_id).get_conn(), self.name)
         deployment = health.deployment
         if deployment.generation != int(self.generation):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from wasmline.job_specs import require_job_name
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
@@ -39,6 +40,8 @@ class DeadStreamTrigger(PollingEventTrigger):
         poll_seconds: float = POLL_INTERVAL_S,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
+        for job in jobs:
+            require_job_name(job)
         self.jobs = list(jobs)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

@@ -25,6 +25,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 
 from delivery.approval import KEEP, PROMOTE
+from delivery.training_spec import train_spec
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
@@ -40,7 +41,7 @@ from wasmline.control import (
     deploy,
 )
 from wasmline.errors import Conflict, JobBusy, JobFailed
-from wasmline.job_specs import FunctionSpec
+from wasmline.job_specs import FunctionSpec, SliceRequest
 from wasmline.kafka import Topics, produce_all, read_to_end
 from wasmline.local.ports import HOST
 from wasmline.redrive import DeadLetterReader
@@ -284,6 +285,21 @@ def test_a_run_of_the_retraining_waits_for_another_ones_training_and_retries_not
     assert (found.action, found.retry_delay) == (RetryAction.RETRY, timedelta(minutes=5))
     failed = JobFailed("no trees", report={})
     assert train.retry_policy.evaluate(failed, try_number=1, max_tries=train.retries).action is RetryAction.FAIL
+
+
+def test_both_trainings_order_the_spec_of_the_delivery_time_model(
+    load: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    spec = train_spec(topic="deliveries.features", models=str(tmp_path / "models"))
+    first = load("delivery_pipeline").dag.get_task("train")
+    first.slice_key = "run"
+    assert first.spec({}).train == replace(spec, slice=SliceRequest(run="run"))
+    nightly = load("retrain_delivery_eta").dag.get_task("train")
+    rendered = {"since": "previous", "until": "now", "slice_key": "run", "windows": ["all", "last 7"]}
+    for name, value in {**rendered, "min_new_rows": "500", "margin": "0.1"}.items():
+        setattr(nightly, name, value)
+    asked: dict[str, Any] = {"windows": ("all", "last 7"), "min_new_rows": 500, "margin": 0.1}
+    assert nightly.spec({}).train == replace(spec, slice=SliceRequest(run="run"), **asked)
 
 
 def test_the_retraining_ends_in_one_of_four_ways_each_of_which_is_checked(load: Callable[[str], ModuleType]) -> None:

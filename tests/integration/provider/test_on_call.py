@@ -132,10 +132,10 @@ def test_progress_is_set_from_the_form_once_also_if_the_run_is_cleared(load: Loa
     assert read_progress(job.config, job.spec.job).offsets == ends | {full: ends[full] - 3}
     texts: list[tuple[Any, str]] = [("yesterday", "is neither"), ("99", "cannot continue at 99"), (3, "must be text")]
     for to, text in texts:
+        task = SetProgressOperator(task_id="set_progress", job=job.spec.job, to="{{ params.to }}", reason="x")
+        task.to = to  # as Airflow renders it
         with pytest.raises(AirflowFailException, match=text):
-            SetProgressOperator(task_id="set_progress", job=job.spec.job, to=to, reason="x").execute(
-                {**context, "run_id": str(to)}
-            )
+            task.execute({**context, "run_id": str(to)})
 
 
 def test_leases_are_withdrawn_from_the_form(load: Load, run_dag: RunDag, job: Job) -> None:

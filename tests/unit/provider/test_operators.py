@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from support.gated_models import METRICS, publish_gated
 from support.outlet_events import OutletEvents
 from wasmline.documents import plain
 from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec, PrerequisiteMissing
-from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec
+from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec, TrainSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
@@ -25,6 +26,7 @@ from wasmline_provider.asset_uris import model_asset
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.operators.model import (
+    TRAINING,
     CheckModelServingOperator,
     CompileModelOperator,
     PromoteModelOperator,
@@ -43,7 +45,7 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
     RedriveDeadLettersOperator: {name: f"{{{{ {name} }}}}" for name in RedriveDeadLettersOperator.template_fields},
     WasmRollbackOperator: {name: f"{{{{ {name} }}}}" for name in WasmRollbackOperator.template_fields},
     SparkStreamOperator: {**JOB, "transform": "{{ transform }}"},
-    TrainModelOperator: {**JOB, "train": {"model": "{{ model }}"}},
+    TrainModelOperator: {**JOB, **{name: f"{{{{ {name} }}}}" for name in TRAINING}},
     CompileModelOperator: {name: f"{{{{ {name} }}}}" for name in CompileModelOperator.template_fields},
     RollbackModelOperator: {name: f"{{{{ {name} }}}}" for name in RollbackModelOperator.template_fields},
     CheckModelServingOperator: {name: f"{{{{ {name} }}}}" for name in CheckModelServingOperator.template_fields},
@@ -214,14 +216,18 @@ TRAIN: dict[str, Any] = {
 
 
 def test_a_training_may_have_its_numbers_as_text_as_templates_give_them() -> None:
-    train = {**TRAIN, "since_ms": "1700000000000", "margin": "0.05"}
-    spec = TrainModelOperator(task_id="one", train=train, **{**JOB, "job": "one"}).spec({}).train
+    spec = trained_with(since_ms="1700000000000", margin="0.05", trees="", segments=None).train
     assert spec is not None
-    assert (spec.since_ms, spec.margin, spec.features) == (1_700_000_000_000, 0.05, ("x",))
+    assert (spec.since_ms, spec.margin, spec.trees, spec.features) == (1_700_000_000_000, 0.05, 60, ("x",))
+
+
+def test_the_arguments_of_a_training_are_the_fields_of_its_spec() -> None:
+    assert [*TRAINING, "slice"] == [*(each.name for each in fields(TrainSpec) if each.name != "slice"), "slice"]
+    assert set(TRAINING) < inspect.signature(TrainModelOperator).parameters.keys()
 
 
 def slice_of(**arguments: Any) -> SliceRequest | None:
-    made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", slice_key="dag/run", **arguments)
+    made = TrainModelOperator(task_id="one", job="one", storage="s", slice_key="dag/run", **TRAIN, **arguments)
     train = made.spec({}).train
     assert train
     return train.slice
@@ -274,22 +280,50 @@ def test_end_offsets_may_have_numbers_of_partitions_and_nothing_else() -> None:
         slice_of(since="previous", until={"0": "end"})
 
 
-def test_what_a_training_does_not_know_is_refused() -> None:
-    with pytest.raises(InvalidTrainSpec, match=r"'segment', which is no field of TrainSpec; did you mean segments\?"):
-        trained_with(segment=["x"])
-    with pytest.raises(InvalidTrainSpec, match="'colour', which is no field of TrainSpec; known are model, topic, "):
-        trained_with(colour="red")
-    with pytest.raises(InvalidTrainSpec, match="until needs since: set since, such as since='previous'"):
-        slice_of(until="2026-01-01T00:00+00:00")
-
-
 def trained_with(**more: Any) -> JobSpec:
-    return TrainModelOperator(task_id="one", train={**TRAIN, **more}, job="one", storage="s").spec({})
+    return TrainModelOperator(task_id="one", job="one", storage="s", **{**TRAIN, **more}).spec({})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"since": None, "until": "2026-01-01T00:00+00:00"}, "until needs since: set since, such as since='previous'"),
+        ({"features": ["x", "z"]}, "fields lacks the type of z"),
+        ({"target": "x"}, "features contains the target x"),
+        ({"fields": {"x": "float", "y": "double", "id": "string"}}, "Invalid enum value 'float'"),
+        ({"trees": "many"}, "Expected `int`, got `str`"),
+        ({"margin": 1}, "margin must be below 1, got 1"),
+        ({"windows": ["last 7 days"]}, "windows has 'last 7 days'"),
+        ({"since": None, "windows": ["last 7"]}, "windows needs a slice: set since='previous'"),
+        ({"since": "yesterday"}, "since is 'yesterday'"),
+        ({"model": " "}, "model is ' ': it must be set"),
+        ({"topic": "{{ params.topic }}", "target": "z"}, "fields lacks the type of z"),
+        ({"since": "{{ params.since }}", "holdout_share": 0}, "holdout_share must be between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], error: str) -> None:
+    with pytest.raises(InvalidTrainSpec, match=error):
+        TrainModelOperator(task_id="one", job="one", storage="s", **{**TRAIN, "since": "previous", **arguments})
+
+
+def test_an_argument_that_a_training_lacks_or_does_not_have_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(TypeError, match="segment"):
+        trained_with(segment=["x"])
+    with pytest.raises(TypeError, match="missing keyword argument 'target'"):
+        TrainModelOperator(task_id="one", **JOB, **{name: TRAIN[name] for name in TRAIN if name != "target"})
+
+
+def test_a_training_that_is_not_known_when_the_dag_is_parsed_is_left_to_the_task() -> None:
+    TrainModelOperator(task_id="one", **JOB, **{**TRAIN, "target": "{{ params.target }}"})
+    made = TrainModelOperator(task_id="two", job="j", storage="s", **{**TRAIN, "margin": "{{ params.margin }}"})
+    made.margin = "2"
+    with pytest.raises(InvalidTrainSpec, match=r"margin must be below 1, got 2\.0"):
+        made.spec({})
 
 
 def test_each_instance_of_a_mapped_task_has_a_slice_of_its_own_and_any_other_task_that_of_its_run() -> None:
     run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
-    made = TrainModelOperator(task_id="train", train=TRAIN, job="one", storage="s", since="previous")
+    made = TrainModelOperator(task_id="train", job="one", storage="s", since="previous", **TRAIN)
     keys = []
     for index in (-1, 0, 1):
         ti = SimpleNamespace(task_id="train", map_index=index)
@@ -298,7 +332,7 @@ def test_each_instance_of_a_mapped_task_has_a_slice_of_its_own_and_any_other_tas
 
 
 def test_a_training_of_too_few_new_rows_is_skipped_with_the_count() -> None:
-    made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", since="previous")
+    made = TrainModelOperator(task_id="one", job="one", storage="s", since="previous", **TRAIN)
     result = {"skipped": True, "new_offsets": 7, "new_rows": 3}
     report = JobReport.now("one", "r", JobState.SUCCEEDED, "t has 3 usable rows", result=result)
     pushed: dict[str, Any] = {}

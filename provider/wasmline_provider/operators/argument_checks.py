@@ -1,0 +1,77 @@
+"""Checks arguments of operators: those without templates when the DAG is parsed, all of them when the task runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from math import inf, nan
+from typing import Any
+
+from wasmline.errors import InvalidJob, WasmlineError
+from wasmline.job_specs import require_job_name
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+"""What Kafka permits as a topic's name; those of transforms and models are shorter."""
+
+
+def is_final(value: Any) -> bool:
+    """Return whether an argument has its final value: it holds neither a template nor another task's result."""
+    if isinstance(value, Mapping):
+        return all(is_final(each) for pair in value.items() for each in pair)
+    if isinstance(value, list | tuple):
+        return all(is_final(each) for each in value)
+    return value is None or isinstance(value, int | float | datetime) or (isinstance(value, str) and "{" not in value)
+
+
+def given(value: Any) -> Any:
+    """Return an argument, or None if its template rendered to nothing."""
+    return None if isinstance(value, str) and value.strip() in ("", "None") else value
+
+
+def require_jobs(*jobs: Any) -> None:
+    """Raise InvalidJob for a value that is no name of a job."""
+    for job in jobs:
+        if is_final(job):
+            if not isinstance(job, str):
+                raise InvalidJob(f"a job's name is text, got {job!r}")
+            require_job_name(job)
+
+
+def require_text(error: type[WasmlineError], **values: Any) -> None:
+    """Raise ``error`` for an argument that is empty."""
+    for name, value in values.items():
+        if is_final(value) and not (isinstance(value, str) and value.strip()):
+            raise error(f"{name} is {value!r}: it must be set, as text")
+
+
+def require_names(error: type[WasmlineError], **values: Any) -> None:
+    """Raise ``error`` for an argument that can be no name of a transform, a model or a topic; None and "" are none."""
+    for name, value in values.items():
+        if is_final(value) and given(value) is not None and not NAME.fullmatch(str(value)):
+            raise error(f"{name} is {value!r}: a name has letters, digits, '.', '_' and '-'")
+
+
+def require_numbers(
+    error: type[WasmlineError], least: float, most: float = inf, kind: type[int | float] = float, **values: Any
+) -> None:
+    """Raise ``error`` for an argument that is no number, as text or not, from ``least`` to ``most``; None is none."""
+    for name, value in values.items():
+        if not is_final(value) or given(value) is None:
+            continue
+        try:
+            number = kind(value)
+        except (TypeError, ValueError, OverflowError):
+            number = nan
+        if not least <= number <= most:
+            noun = "a whole number" if kind is int else "a number"
+            bounds = f"of at least {least}" if most == inf else f"from {least} to {most}"
+            raise error(f"{name} must be {noun} {bounds}, got {value!r}")
+
+
+def require_version(version: Any) -> None:
+    """Raise InvalidReference for a value that is no version; None and "" are none."""
+    from wasmline.registry.semver import Semver
+
+    if is_final(version) and given(version) is not None:
+        Semver.parse(str(version))

@@ -1,0 +1,114 @@
+"""What cannot work is refused when a DAG is parsed; templates are left to the task."""
+
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from wasmline.errors import (
+    InvalidJob,
+    InvalidProject,
+    InvalidRedrive,
+    InvalidReference,
+    InvalidSpec,
+    WasmlineError,
+)
+from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator
+from wasmline_provider.operators.check_streams import CheckStreamsOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator, WasmPauseOperator, WasmRollbackOperator
+from wasmline_provider.operators.job_actions import DeleteJobOperator, SetProgressOperator, StopJobOperator
+from wasmline_provider.operators.model import CheckModelServingOperator, CompileModelOperator, RollbackModelOperator
+from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
+from wasmline_provider.operators.stream import SparkStreamOperator
+from wasmline_provider.sensors.deployment import WasmDeploymentSensor
+from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
+
+Arguments = dict[str, Any]
+
+PROJECT: Arguments = {"project": "p", "registry": "r"}
+DEPLOY: Arguments = {"name": "t", "registry": "r"}
+TRANSFORM: Arguments = {"name": "t", "reason": "why"}
+STREAM: Arguments = {"job": "j", "storage": "s", "transform": "t"}
+JOB: Arguments = {"job": "j", "reason": "why"}
+REDRIVE: Arguments = {"topic": "t.dlq", "reason": "why"}
+WATCH: Arguments = {"name": "t", "generation": 1}
+MODEL: Arguments = {"model": "m", "models": "ms", "registry": "r"}
+COMPILE: Arguments = {**MODEL, "input_topic": "a", "output_topic": "b", "dead_letter_topic": "c"}
+SCHEMA: Arguments = {"id": 1, "definition": "{}", "format": "avro"}
+
+CASES: list[tuple[type[BaseOperator], Arguments, Arguments, type[WasmlineError], str]] = [
+    (WasmBuildOperator, {}, {"project": ""}, InvalidProject, "project is '': it must be set"),
+    (WasmPublishOperator, PROJECT, {"version": "1"}, InvalidReference, "'1' is not a semantic version"),
+    (WasmDeployOperator, DEPLOY, {"name": "a b"}, InvalidSpec, "name is 'a b': a name has letters"),
+    (WasmDeployOperator, DEPLOY, {"version": "new"}, InvalidReference, "'new' is not a semantic version"),
+    (WasmDeployOperator, DEPLOY, {"input_topic": "a/b"}, InvalidSpec, "input_topic is 'a/b'"),
+    (WasmDeployOperator, DEPLOY, {"max_failure_share": 2}, InvalidSpec, "max_failure_share must be a number from 0 to"),
+    (WasmDeployOperator, DEPLOY, {"expected_generation": "x"}, InvalidSpec, "a whole number of at least 0, got 'x'"),
+    (WasmDeployOperator, DEPLOY, {"clock": "wall"}, InvalidSpec, "clock is 'wall': one of wasmline, redpanda"),
+    (WasmDeployOperator, DEPLOY, {"schemas": [{**SCHEMA, "name": "x"}]}, InvalidSpec, "a schema has name: its fields"),
+    (WasmDeployOperator, DEPLOY, {"schemas": [{"id": 1}]}, InvalidSpec, "a schema has no definition, format"),
+    (WasmRollbackOperator, TRANSFORM, {"reason": " "}, InvalidSpec, "reason is ' ': it must be set"),
+    (WasmRollbackOperator, TRANSFORM, {"version": "1.0.0", "generation": 3}, InvalidSpec, "name one of them"),
+    (WasmRollbackOperator, TRANSFORM, {"pause_if_refused": True}, InvalidSpec, "needs expected_generation"),
+    (WasmPauseOperator, TRANSFORM, {"name": ""}, InvalidSpec, "name is ''"),
+    (WasmPauseOperator, TRANSFORM, {"reason": ""}, InvalidSpec, "reason is ''"),
+    (WasmDeploymentSensor, WATCH, {"generation": "last"}, InvalidSpec, "generation must be a whole number"),
+    (WasmDeploymentSensor, WATCH, {"generation": float("inf")}, InvalidSpec, "generation must be a whole number"),
+    (WasmDeploymentSensor, WATCH, {"minutes": "nan"}, InvalidSpec, "minutes must be a number of at least 0, got 'nan'"),
+    (WasmDeploymentSensor, WATCH, {"minutes": -1}, InvalidSpec, "minutes must be a number of at least 0"),
+    (WasmDeploymentSensor, WATCH, {"max_dead_letter_share": 5}, InvalidSpec, "max_dead_letter_share must be a number"),
+    (SparkStreamOperator, {**STREAM, "transform": "{{ t }}"}, {"job": "a b"}, InvalidJob, "'a b' is not a job name"),
+    (SparkStreamOperator, {**STREAM, "mode": "{{ m }}"}, {"transform": "a b"}, InvalidJob, "transform is 'a b'"),
+    (SparkStreamOperator, STREAM, {"storage": ""}, InvalidJob, "storage is ''"),
+    (SparkStreamOperator, STREAM, {"heartbeat_seconds": 0}, InvalidJob, "heartbeat_seconds must be a number"),
+    (DeleteJobOperator, JOB, {"job": "a b"}, InvalidJob, "'a b' is not a job name"),
+    (StopJobOperator, JOB, {"timeout_seconds": "soon"}, InvalidJob, "timeout_seconds must be a number"),
+    (SetProgressOperator, {**JOB, "to": "end"}, {"partitions": "0, one"}, InvalidJob, "partitions must be numbers"),
+    (SetProgressOperator, JOB, {"to": 5}, InvalidJob, "to is 5: it must be set, as text"),
+    (CheckStreamsOperator, {}, {"jobs": ["ok", "a b"]}, InvalidJob, "'a b' is not a job name"),
+    (CheckStreamsOperator, {"jobs": ["j"]}, {"window_seconds": -1}, InvalidJob, "window_seconds must be a number"),
+    (RedriveDeadLettersOperator, REDRIVE, {"through": "a b"}, InvalidRedrive, "through is 'a b'"),
+    (RedriveDeadLettersOperator, REDRIVE, {"through": "t", "to_topic": "u"}, InvalidRedrive, "name one of them"),
+    (CompileModelOperator, COMPILE, {"output_topic": "a b"}, InvalidReference, "output_topic is 'a b'"),
+    (CompileModelOperator, COMPILE, {"version": "live"}, InvalidReference, "'live' is not a semantic version"),
+    (RollbackModelOperator, MODEL, {"reason": ""}, InvalidReference, "reason is ''"),
+    (CheckModelServingOperator, MODEL, {"model": "a b"}, InvalidReference, "model is 'a b'"),
+]
+
+
+@pytest.mark.parametrize(("operator", "valid", "wrong", "error", "told"), CASES)
+def test_what_cannot_work_is_refused_when_the_dag_is_parsed_and_a_template_is_not(
+    operator: type[BaseOperator], valid: Arguments, wrong: Arguments, error: type[WasmlineError], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        operator(task_id="one", **{**valid, **wrong})
+    templates = {name: f"{{{{ params.{name} }}}}" for name in wrong}
+    if templates.keys() <= set(operator.template_fields):
+        operator(task_id="two", **{**valid, **templates})
+
+
+def test_what_a_template_renders_is_checked_when_the_task_runs() -> None:
+    watch = WasmDeploymentSensor(task_id="one", name="t", generation="{{ params.generation }}")
+    watch.generation = "last"
+    with pytest.raises(AirflowFailException, match="InvalidSpec: generation must be a whole number"):
+        watch.poke({})
+    deploy = WasmDeployOperator(task_id="two", name="t", registry="r", version="{{ params.version }}")
+    deploy.version = "new"
+    with pytest.raises(AirflowFailException, match="InvalidReference: 'new' is not"):
+        deploy.execute({})
+
+
+def test_results_of_other_tasks_are_left_to_the_run() -> None:
+    with DAG("late", schedule=None):
+        deploy = WasmDeployOperator(task_id="deploy", name="t", registry="r")
+        watch = WasmDeploymentSensor(
+            task_id="watch", name=deploy.output["name"], generation=deploy.output["generation"]
+        )
+        check = CheckStreamsOperator(task_id="check", jobs=[deploy.output["name"]])
+    assert (watch.upstream_task_ids, check.upstream_task_ids) == ({"deploy"}, {"deploy"})
+
+
+def test_a_trigger_watches_no_name_that_a_job_cannot_have() -> None:
+    with pytest.raises(InvalidJob, match="'a b' is not a job name"):
+        DeadStreamTrigger(jobs=["a b"])
