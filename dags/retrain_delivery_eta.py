@@ -2,7 +2,7 @@
 
 Every night, when the data asks for it, or from the form: trains on the records that no run has trained on and on those
 before, compares the new model with the live one on the same deliveries, and promotes it or keeps the live one. The path
-of the run shows the result: **promoted**, **kept**, **skipped** with too few new records, or **refused** by a user, if
+of the run shows the result: **promoted**, **kept**, **skipped** with too few records, or **refused** by a user, if
 the form asks for an approval. A promoted model is compiled to a transform, proven to predict what XGBoost does, and
 deployed: a stream that runs switches to it at its next batch. The run fails at its end if the champion does not serve.
 
@@ -174,6 +174,7 @@ with DAG(
         windows=selected["windows"],
         min_new_rows="{{ params.min_new_rows }}",
         margin="{{ params.margin }}",
+        skip_without_enough_data="{{ dag_run.run_type != 'manual' }}",
         deferrable=True,
         retries=24,
         retry_policy=WAIT_FOR_OTHERS,

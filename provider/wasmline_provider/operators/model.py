@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from wasmline.errors import InvalidReference, InvalidTrainSpec
+from wasmline.errors import InvalidReference, InvalidTrainSpec, JobFailed, NotEnoughData
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.argument_checks import given, is_final, require_names, require_text, require_version
 from wasmline_provider.operators.failures import fail_at_once
@@ -41,6 +41,8 @@ TRAINING = (
 )
 """The parameters that are a TrainSpec's fields."""
 
+SLICE = ("since", "until", "slice_key")
+
 
 class TrainModelOperator(SparkJobOperator):
     """Trains a model on an exact slice of a topic, stores it as a version, and compares it with the live one.
@@ -72,7 +74,8 @@ class TrainModelOperator(SparkJobOperator):
 
     A DAG run that is cleared, or a task that is tried again, trains on the slice that the run recorded first.
 
-    A skipped task pushes the XCom ``skipped``: the ``reason``, and the counts of ``SkipResult``.
+    A skipped task pushes the XCom ``skipped``: the ``reason``, and, if too few rows were new, the counts of
+    ``SkipResult``.
 
     Numbers may be text, as rendered by templates, and an optional argument that is None, empty or ``None`` has the
     default of ``wasmline.job_specs.TrainSpec``, of which these arguments are the fields. What cannot be trained with
@@ -109,9 +112,11 @@ class TrainModelOperator(SparkJobOperator):
     :param until: where the slice ends: ``now``, a time, or the end offset of each partition.
     :param slice_key: the identity of the run that the slice belongs to; by default its DAG's id and its own, and of a
         mapped task, its task's id and index. Tasks with one key share a slice of a model.
+    :param skip_without_enough_data: skip the task instead of failing it with NotEnoughData, such as in a run that a
+        schedule has started before there are ``min_rows``.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, *TRAINING, "since", "until", "slice_key")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, *TRAINING, *SLICE, "skip_without_enough_data")
     template_fields_renderers = {
         **SparkJobOperator.template_fields_renderers,
         **dict.fromkeys(("fields", "features", "categories", "units", "offsets", "until"), "json"),
@@ -154,6 +159,7 @@ class TrainModelOperator(SparkJobOperator):
         since: Any = None,
         until: Any = "now",
         slice_key: str = SLICE_KEY,
+        skip_without_enough_data: bool | str = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -185,6 +191,7 @@ class TrainModelOperator(SparkJobOperator):
         self.since = since
         self.until = until
         self.slice_key = slice_key
+        self.skip_without_enough_data = skip_without_enough_data
         self._check()
 
     def spec(self, context: Context) -> JobSpec:
@@ -194,6 +201,15 @@ class TrainModelOperator(SparkJobOperator):
         return JobSpec(
             job=self.job, run="", storage=self.storage, train=self._training(arguments, self.since, self.until)
         )
+
+    def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
+        try:
+            return super().get_job_result(external_id, context)
+        except JobFailed as failed:
+            if failed.report.get("error") != NotEnoughData.__name__ or not self._skips_without_enough_data():
+                raise
+            context["ti"].xcom_push("skipped", {"reason": str(failed)})
+            raise AirflowSkipException(str(failed)) from failed
 
     def is_reusable(self, report: JobReport) -> bool:
         return not report.result.get("skipped")  # more may be new by now
@@ -208,9 +224,15 @@ class TrainModelOperator(SparkJobOperator):
         """Reject what cannot be trained with, as far as it is known before templates are rendered."""
         arguments = {name: getattr(self, name) for name in TRAINING}
         known = {name: value for name, value in arguments.items() if is_final(value)}
+        skips = self.skip_without_enough_data
+        if is_final(skips) and str(skips).strip().lower() not in ("true", "false"):
+            raise InvalidTrainSpec(f"skip_without_enough_data is {skips!r}: True or False")
         if known.keys() >= STRUCTURE:
             since = self.since if is_final(self.since) else "previous"
             self._training(dict.fromkeys(NAMES, "-") | known, since, self.until if is_final(self.until) else "now")
+
+    def _skips_without_enough_data(self) -> bool:
+        return str(self.skip_without_enough_data).strip().lower() == "true"
 
     def _training(self, arguments: Mapping[str, Any], since: Any, until: Any) -> TrainSpec:
         import msgspec

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseSensorOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from wasmline import errors
@@ -84,7 +84,8 @@ def test_other_errors_are_as_ever(error: Exception) -> None:
 
 OPERATORS = [
     operator
-    for integration in get_provider_info()["operators"]
+    for kind in ("operators", "sensors")
+    for integration in get_provider_info()[kind]
     for module in integration["python-modules"]
     for operator in vars(import_module(module)).values()
     if inspect.isclass(operator) and issubclass(operator, BaseOperator) and operator.__module__ == module
@@ -94,7 +95,7 @@ OPERATORS = [
 METHODS = {
     f"{operator.__name__}.{name}": method
     for operator in OPERATORS
-    for name in ("execute", "execute_complete")
+    for name in ("poke" if issubclass(operator, BaseSensorOperator) else "execute", "execute_complete")
     if not operator.__name__.startswith("_") and (method := getattr(operator, name, None))
 }
 

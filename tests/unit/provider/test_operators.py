@@ -2,7 +2,9 @@
 
 import inspect
 import json
-from dataclasses import fields
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
@@ -297,6 +299,7 @@ def trained_with(**more: Any) -> JobSpec:
         ({"since": None, "windows": ["last 7"]}, "windows needs a slice: set since='previous'"),
         ({"since": "yesterday"}, "since is 'yesterday'"),
         ({"model": " "}, "model is ' ': it must be set"),
+        ({"skip_without_enough_data": "perhaps"}, "skip_without_enough_data is 'perhaps': True or False"),
         ({"topic": "{{ params.topic }}", "target": "z"}, "fields lacks the type of z"),
         ({"since": "{{ params.since }}", "holdout_share": 0}, "holdout_share must be between 0 and 1"),
     ],
@@ -340,6 +343,30 @@ def test_a_training_of_too_few_new_rows_is_skipped_with_the_count() -> None:
     with pytest.raises(AirflowSkipException, match="t has 3 usable rows"):
         made.result(report, context)
     assert pushed == {"skipped": {"reason": "t has 3 usable rows", **result}}
+
+
+@pytest.mark.parametrize("skips", [True, "True", False, "False"])
+def test_a_training_without_enough_data_fails_at_once_or_is_skipped_as_its_argument_says(
+    skips: bool | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = JobReport.now("one", "r", JobState.FAILED, "90 rows, and min_rows is 500", error="NotEnoughData")
+
+    @contextmanager
+    def client(self: TrainModelOperator) -> Iterator[Any]:
+        yield SimpleNamespace(report=lambda run: report)
+
+    monkeypatch.setattr(TrainModelOperator, "_client", client)
+    made = TrainModelOperator(task_id="one", job="one", storage="s", skip_without_enough_data="{{ x }}", **TRAIN)
+    made.skip_without_enough_data = skips  # as Airflow renders it
+    pushed: dict[str, Any] = {}
+    context: Any = {"ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
+    is_skipped = str(skips) == "True"
+    with pytest.raises(AirflowSkipException if is_skipped else AirflowFailException, match="90 rows, and min_rows is"):
+        made.execute_complete(context, {"job": "one", "run": "r", "log": "driver.log", "state": "failed"})
+    assert ("90 rows" in str(pushed)) == is_skipped
+    report = replace(report, error="TopicNotFound")
+    with pytest.raises(AirflowFailException):
+        made.execute_complete(context, {"job": "one", "run": "r", "log": "driver.log", "state": "failed"})
 
 
 def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> None:
