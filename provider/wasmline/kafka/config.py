@@ -11,6 +11,7 @@ from typing import Any
 
 from wasmline.errors import InvalidKafkaConfig
 from wasmline.kafka.java_properties import java_properties
+from wasmline.kafka_login import require_login
 
 VARIABLE = "WASMLINE_KAFKA_CONFIG"
 FILE_VARIABLE = "WASMLINE_KAFKA_CONFIG_FILE"
@@ -28,7 +29,8 @@ MASK = "***"
 class KafkaConfig:
     """Connection properties of a cluster: librdkafka properties, ``bootstrap.servers`` among them, as text.
 
-    It is sent to other processes, so callbacks and native plug-ins are rejected with InvalidKafkaConfig.
+    It is sent to other processes, so callbacks, native plug-ins and logins that not all clients have are rejected with
+    InvalidKafkaConfig.
     """
 
     properties: dict[str, str]
@@ -42,6 +44,7 @@ class KafkaConfig:
                 raise InvalidKafkaConfig(f"{key} must be a string, got {type(value).__name__}", key=key)
         if not self.properties.get(BOOTSTRAP):
             raise InvalidKafkaConfig(f"{BOOTSTRAP} is missing: name the cluster, as in host:9092", key=BOOTSTRAP)
+        require_login(self.properties)
 
     @classmethod
     def of(cls, properties: Mapping[str, Any]) -> KafkaConfig:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
 from wasmline.errors import InvalidKafkaConfig
+from wasmline.kafka_login import require_login
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
@@ -54,12 +57,25 @@ CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "oauth_c
 """Settings that name code. Airflow's own hook loads some of them from an allow-list; a Spark job could not."""
 
 
+logger = logging.getLogger(__name__)
+
+
+@cache
+def _warn_of_unread(connection: str, names: tuple[str, ...]) -> None:
+    """Log the names of settings that are not passed on, once in a process."""
+    logger.warning(
+        "connection %s: settings other than those of the cluster's address and security are not used: %s",
+        connection,
+        ", ".join(map(repr, names)),
+    )
+
+
 class KafkaHook(BaseHook):
     """Returns the cluster settings of a ``kafka`` connection, and nothing else.
 
     A connection has other editors than a DAG, and is often shared with consumers that have their own settings: settings
-    are read by name, those of a consumer or producer (``group.id``, ``auto.offset.reset``…) are ignored, and a callback
-    is rejected, because it would be code.
+    are read by name, and a warning names the others, such as ``group.id``. A callback is rejected, because it would be
+    code, and so is a login that not all clients have, such as Kerberos: see ``wasmline.kafka_login``.
 
     :param kafka_conn_id: the connection, of Airflow's type ``kafka``: its extra holds librdkafka's settings.
     """
@@ -107,8 +123,10 @@ class KafkaHook(BaseHook):
             raise InvalidKafkaConfig(
                 f"connection {self.kafka_conn_id} has no bootstrap.servers in its extra", key="bootstrap.servers"
             )
+        try:
+            require_login(extra)
+        except InvalidKafkaConfig as error:
+            raise InvalidKafkaConfig(f"connection {self.kafka_conn_id}: {error}", key=error.key) from error
         if unread := sorted(extra.keys() - CLUSTER):
-            self.log.debug(
-                "connection %s: settings that do not describe the cluster are ignored: %s", self.kafka_conn_id, unread
-            )
+            _warn_of_unread(self.kafka_conn_id, tuple(unread))
         return {name: extra[name] for name in sorted(CLUSTER & extra.keys())}

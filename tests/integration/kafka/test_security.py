@@ -158,15 +158,28 @@ def test_our_own_requests_trust_the_named_authority_only(secured_kafka: Any, tmp
     assert not isinstance(caught.value, BrokerUnavailable)
 
 
+OIDC = {
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "ada",
+    "sasl.oauthbearer.client.secret": "word",
+    "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+}
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("sasl.mechanism", "GSSAPI"), ("ssl.keystore.location", "/store.p12"), ("ssl.cipher.suites", "x")],
+    ("key", "settings"),
+    [
+        ("sasl.mechanism", OIDC),
+        ("ssl.keystore.location", {"ssl.keystore.location": "/store.p12"}),
+        ("ssl.cipher.suites", {"ssl.cipher.suites": "x"}),
+    ],
 )
-def test_our_own_requests_are_never_less_safe_than_asked(key: str, value: str) -> None:
+def test_our_own_requests_are_never_less_safe_than_asked(key: str, settings: dict[str, str]) -> None:
     config = KafkaConfig(
         {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     )
-    unspoken = KafkaConfig({**config.properties, key: value})
+    unspoken = KafkaConfig({**config.properties, **settings})
     with TransactionRequests(unspoken, 1) as requests, pytest.raises(InvalidKafkaConfig) as caught:
         requests.describe("any")
     assert caught.value.key == key
