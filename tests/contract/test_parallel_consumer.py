@@ -1431,7 +1431,7 @@ def test_exactly_once_is_refused_where_the_client_cannot_carry_maps(
     real_cluster: Kafka, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = real_cluster.topic()
-    monkeypatch.setattr("wasmline.kafka.librdkafka_ctypes.KNOWN_CLIENTS", ("0.0.0",))
+    monkeypatch.setattr("confluent_kafka.libversion", lambda: ("1.0.0", 0x010000FF))
     running = ended(real_cluster, options(topic, group, delivery="exactly_once"), ledger.note)
     assert isinstance(running.failure, UnsafeBroker)
 

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -19,8 +23,14 @@ from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import ClientClosed, InexactMetadata
 
-KNOWN_CLIENTS = ("2.16.1",)
-"""Releases of confluent-kafka whose objects are known to begin with the handle of librdkafka."""
+KNOWN_CLIENTS = ("2.15.1", "2.16.1")
+"""Releases of confluent-kafka whose objects are known to begin with the handle of librdkafka.
+
+Others are tried in a process of its own first: where an object begins with something else, its use is a crash.
+"""
+
+TRIAL = "from wasmline.kafka.librdkafka_ctypes import Librdkafka; Librdkafka(is_trial=True)"
+TRIAL_TIMEOUT_S = 60.0
 
 UNSET = -1001
 """``RD_KAFKA_OFFSET_INVALID``: no offset."""
@@ -110,14 +120,14 @@ class Entry(NamedTuple):
 class Librdkafka:
     """Its functions by name, without their prefix: ``library["queue_new"](handle)``.
 
-    The constructor raises InexactMetadata unless client and library are tested releases with the layout declared here;
-    that needs no broker.
+    The constructor raises InexactMetadata unless client and library have the layout declared here; that needs no
+    broker. ``is_trial``: this process may crash.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_trial: bool = False) -> None:
         client = str(confluent_kafka.__version__)
-        if client not in KNOWN_CLIENTS:
-            raise InexactMetadata(f"confluent-kafka is {client}: install {' or '.join(KNOWN_CLIENTS)}, as tested")
+        if not is_trial and client not in KNOWN_CLIENTS and (problem := _trial(client)):
+            raise InexactMetadata(f"confluent-kafka {client} cannot be called as its earlier releases can: {problem}")
         try:
             # Symbols are resolved among the extension's dependencies: this loads nothing and needs no path.
             library = ctypes.CDLL(cimpl.__file__)
@@ -225,6 +235,24 @@ class Librdkafka:
             name = self["name"](self.handle(client)).decode()
             if not name.startswith(f"{label}#{type(client).__name__.lower()}-"):
                 raise InexactMetadata(f"the handle of {label} is that of {name}")
+
+
+@cache
+def _trial(client: str) -> str:
+    """Return why a release of the client failed in a process that made a Librdkafka, "" if it did not."""
+    path = os.pathsep.join(filter(None, sys.path))
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", TRIAL],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    last_line = (ended.stderr.splitlines() or [f"status {ended.returncode}"])[-1]
+    return last_line if ended.returncode else ""
 
 
 def close(consumer: Consumer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -163,9 +164,37 @@ def test_other_objects_are_no_clients() -> None:
         Librdkafka().handle("consumer")  # type: ignore[arg-type]
 
 
-def test_a_release_of_the_client_that_was_not_tried_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confluent_kafka, "__version__", "2.99.0")
-    with pytest.raises(InexactMetadata, match=r"confluent-kafka is 2\.99\.0"):
+@pytest.fixture
+def unknown_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The client is of a release that nobody has tried."""
+    monkeypatch.setattr(librdkafka_ctypes, "KNOWN_CLIENTS", ())
+    librdkafka_ctypes._trial.cache_clear()
+    yield
+    librdkafka_ctypes._trial.cache_clear()
+
+
+@pytest.mark.usefixtures("unknown_release")
+def test_an_unknown_release_of_the_client_is_used_once_it_passed_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert LibrdkafkaOffsetStore().keeps_metadata
+    monkeypatch.setattr(librdkafka_ctypes, "TRIAL", "raise SystemExit(1)")
+    assert LibrdkafkaOffsetStore().keeps_metadata  # one trial for a process
+
+
+CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
+OTHER_LAYOUT = """
+from wasmline.kafka import librdkafka_ctypes
+librdkafka_ctypes.Partition.offset = librdkafka_ctypes.Partition.opaque
+librdkafka_ctypes.Librdkafka(is_trial=True)
+"""
+
+
+@pytest.mark.usefixtures("unknown_release")
+@pytest.mark.parametrize(("trial", "problem"), [(CRASH, "status -11"), (OTHER_LAYOUT, "InexactMetadata: .*layout")])
+def test_an_unknown_release_of_the_client_that_fails_its_trial_is_refused(
+    monkeypatch: pytest.MonkeyPatch, trial: str, problem: str
+) -> None:
+    monkeypatch.setattr(librdkafka_ctypes, "TRIAL", trial)
+    with pytest.raises(InexactMetadata, match=rf"confluent-kafka \d.* cannot be called .*{problem}"):
         LibrdkafkaOffsetStore()
 
 
@@ -187,14 +216,14 @@ def test_a_library_with_another_layout_is_refused(monkeypatch: pytest.MonkeyPatc
         LibrdkafkaOffsetStore()
 
 
-def test_a_client_that_was_not_tried_gets_the_plain_door_and_a_warning(
+def test_a_client_that_cannot_be_called_gets_the_plain_door_and_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(confluent_kafka, "__version__", "2.99.0")
+    monkeypatch.setattr(confluent_kafka, "libversion", lambda: ("1.0.0", 0x010000FF))
     offset_store = select_offset_store(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION)
     assert not offset_store.keeps_metadata
     assert "group orders are committed without metadata" in caplog.text
-    assert "confluent-kafka is 2.99.0" in caplog.text
+    assert "confluent-kafka uses librdkafka 1.0.0" in caplog.text
     assert "github.com/confluentinc/confluent-kafka-python/issues" in caplog.text
 
 
