@@ -67,10 +67,16 @@ def test_the_lock_and_the_project_name_no_host() -> None:
         assert [line for line in lines if "://" in line and not line.startswith(("Documentation", "Repository"))] == []
 
 
-def test_pyspark_and_its_client_are_pinned_to_one_version() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    pins = dict(line.split("==") for line in project["project"]["optional-dependencies"]["spark"] if "==" in line)
-    assert pins["pyspark"] == pins["pyspark-client"]
+def test_the_lock_has_one_release_of_pyspark_and_its_client() -> None:
+    locked = dict(re.findall(r"^(pyspark|pyspark-client)==(\S+)", (REPOSITORY / "requirements.lock").read_text(), re.M))
+    assert locked["pyspark"] == locked["pyspark-client"]
+
+
+def test_dependencies_are_ranges_except_the_compiler_whose_release_is_part_of_a_modules_bytes() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    extras = {name: each for name, each in project["optional-dependencies"].items() if name != "dev"}
+    pinned = [line for each in [project["dependencies"], *extras.values()] for line in each if "==" in line]
+    assert [line.partition("==")[0] for line in pinned] == ["ziglang"]
 
 
 def imports(path: Path) -> set[str]:

@@ -51,7 +51,8 @@ class PlannerConfig:
     driver: the driver's name in its claim. offsets: the group's progress when the run was planned, of every partition
     that the topic had. slots: how many tasks can run at once, until the driver sets another limit. ends: begin and end
     of the topic's partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset
-    maps. is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim.
+    maps. is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim. epoch: that
+    of the job's newest round.
     """
 
     job: str
@@ -66,6 +67,7 @@ class PlannerConfig:
     keeps_maps: bool = True
     is_renewed: bool = False
     late: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    epoch: int = 0
 
 
 class LeasePlanner:

@@ -1,4 +1,4 @@
-"""Downloads of exact jars by Apache Ivy, the resolver that PySpark ships and that knows Maven Central by itself."""
+"""Downloads of exact jars by Apache Ivy, the resolver that Spark ships and that knows Maven Central by itself."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import logging
 import os
 import subprocess
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.sax.saxutils import quoteattr
 
 from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
+from wasmline.local.installed_spark import INSTALL, spark_home
 from wasmline.local.jar_lock import Jar
 from wasmline.local.jvm import find_java
 
@@ -46,7 +46,7 @@ def fetch(jars: Iterable[Jar], folder: Path) -> None:
     """Download ``jars`` into ``folder``, unverified.
 
     For a mirror, set $WASMLINE_IVY_SETTINGS to its ivysettings.xml (the file of Spark's ``spark.jars.ivySettings``).
-    Raises ArtifactUnavailable with the end of Ivy's log, PrerequisiteMissing if PySpark or Java is missing.
+    Raises ArtifactUnavailable with the end of Ivy's log, PrerequisiteMissing if Spark or Java is missing.
     """
     java = find_java().path
     ivy = _ivy_jar()
@@ -87,13 +87,11 @@ def _run(command: list[str | Path], log: Path) -> None:
 
 
 def _ivy_jar() -> Path:
-    spec = find_spec("pyspark")
-    places = spec.submodule_search_locations if spec else None
-    found = [jar for place in places or () for jar in Path(place).glob("jars/ivy-*.jar")]
+    home = spark_home()
+    found = list(home.glob("jars/ivy-*.jar")) if home else []
     if not found:
-        install = "pip install 'wasmline[spark]'"
         raise PrerequisiteMissing(
-            f"the jars are fetched with PySpark's Ivy. Install it with: {install}", install=install
+            f"the jars are fetched with Spark's Ivy. Install it with: {INSTALL}, or set SPARK_HOME", install=INSTALL
         )
     return found[0]
 

@@ -13,14 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wasmline.disk_cache import cache_root
-from wasmline.errors import ArtifactUnavailable
+from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
 from wasmline.local import ivy, jar_lock
+from wasmline.local.installed_spark import INSTALL as SPARK_INSTALL
+from wasmline.local.installed_spark import spark_release
 from wasmline.local.jar_lock import JarSet
 
 logger = logging.getLogger(__name__)
 
 KAFKA = Path(__file__).with_name("kafka.lock")
-CONNECTOR = Path(__file__).with_name("connector.lock")
+CONNECTORS = {lock.stem.removeprefix("connector-"): lock for lock in sorted(KAFKA.parent.glob("connector-*.lock"))}
+"""The locks of Spark's Kafka connector, by the minor release of Spark."""
 
 
 def kafka_jars() -> list[Path]:
@@ -29,8 +32,19 @@ def kafka_jars() -> list[Path]:
 
 
 def connector_jars() -> list[Path]:
-    """Return the jars of Spark 4.2.0's Kafka source and sink, 10 MB, like ``kafka_jars``."""
-    return cached(jar_lock.read(CONNECTOR))
+    """Return the jars of the Kafka source and sink for this machine's Spark, 10 MB, like ``kafka_jars``.
+
+    Raises PrerequisiteMissing without a Spark, or for one of another minor release than those with a lock.
+    """
+    release = spark_release()
+    lock = CONNECTORS.get(release.rpartition(".")[0])
+    if lock is None:
+        raise PrerequisiteMissing(
+            f"there is no Kafka connector here for Spark {release}, only for {', '.join(CONNECTORS)}: {SPARK_INSTALL}, "
+            "or name its jars yourself",
+            install=SPARK_INSTALL,
+        )
+    return cached(jar_lock.read(lock))
 
 
 def kafka_version() -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +12,7 @@ from wasmline.errors import InvalidJob
 from wasmline.job_specs import NAME
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
+from wasmline.local.installed_spark import spark_home
 
 APPLICATION = Path(__file__).with_name("main.py")
 """The application: a file, because spark-submit takes no module."""
@@ -88,21 +87,10 @@ def option_value(arguments: Sequence[str], option: str) -> str:
     return next((value for name, value in pairwise(arguments) if name == option), "")
 
 
-def spark_home() -> str | None:
-    """Return $SPARK_HOME, else the Spark of this environment's PySpark, else None."""
-    if asked := os.environ.get("SPARK_HOME"):
-        return asked
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return None
-    home = Path(spec.origin).parent
-    return str(home) if (home / "bin" / "spark-submit").exists() else None
-
-
 def spark_submit() -> str:
     """Return the program of this machine's Spark."""
     home = spark_home()
-    return str(Path(home) / "bin" / "spark-submit") if home else "spark-submit"
+    return str(home / "bin" / "spark-submit") if home else "spark-submit"
 
 
 def driver_environment(base: Mapping[str, str], kafka: KafkaConfig, master: str) -> dict[str, str]:
@@ -110,7 +98,7 @@ def driver_environment(base: Mapping[str, str], kafka: KafkaConfig, master: str)
     environment = {**base, VARIABLE: kafka.to_json()}
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     if home := spark_home():
-        environment["SPARK_HOME"] = home
+        environment["SPARK_HOME"] = str(home)
     if master.startswith("local"):
         environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return environment

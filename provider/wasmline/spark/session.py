@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+
+from wasmline.errors import PrerequisiteMissing
+from wasmline.spark.spark_releases import checkpoint_file_manager
 
 SETTINGS = {
     # Without libhadoop the default manager forks chmod for each checkpoint file, which doubles the cost of a small
     # batch. This one's rename is weaker against two drivers on one checkpoint; the driver's claim excludes that.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
+    "spark.sql.streaming.checkpointFileManagerClass": checkpoint_file_manager(),
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
@@ -76,8 +78,16 @@ def session(app_name: str, settings: Mapping[str, str], slots: Callable[[], int 
         if key in REQUIRED_SETTINGS or not conf.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    require_same_release(pyspark.__version__, spark.version)
     spark.sparkContext.setLogLevel("WARN")
     return spark
+
+
+def require_same_release(python: str, jars: str) -> None:
+    """Raise PrerequisiteMissing if PySpark is of another release than Spark's jars. A vendor's suffix may differ."""
+    if re.findall(r"\d+", python)[:3] != re.findall(r"\d+", jars)[:3]:
+        install = f"pip install --force-reinstall --no-deps pyspark=={jars}"
+        raise PrerequisiteMissing(f"PySpark is {python} and its Spark is {jars}: {install}", install=install)
 
 
 def _cores_of(slots: int, conf: SparkConf) -> int:

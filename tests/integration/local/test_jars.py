@@ -12,6 +12,7 @@ import pytest
 from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
 from wasmline.local import ivy, jars
 from wasmline.local.jar_lock import Jar, JarSet
+from wasmline.local.jvm import find_java
 
 SETTINGS = """<ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here" m2compatible="true">
 <artifact pattern="{repository}/[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"/>
@@ -124,6 +125,9 @@ print(*[path.read_text() for path in jars.cached(jar_lock.read(Path(sys.argv[1])
 def test_without_pyspark_the_line_that_installs_it_is_given(tmp_path: Path) -> None:
     code = """
 import sys
+import os
+os.environ.pop("SPARK_HOME", None)
+os.environ["PATH"] = os.path.dirname(sys.argv[2])
 sys.path[:] = [path for path in sys.path if "site-packages" not in path] + [sys.argv[1]]
 from wasmline.errors import PrerequisiteMissing
 from wasmline.local import ivy
@@ -133,7 +137,9 @@ except PrerequisiteMissing as error:
     print(error.install)
 """
     source = Path(jars.__file__).parents[2]
-    answer = subprocess.run([sys.executable, "-c", code, source], capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code, source, str(find_java().path)], capture_output=True, text=True, check=True
+    )
     assert answer.stdout.strip() == "pip install 'wasmline[spark]'"
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from wasmline.local import jar_lock, jars
+from wasmline.errors import PrerequisiteMissing
+from wasmline.local import installed_spark, jar_lock, jars
 
 
 def test_the_broker_is_locked_to_46_jars_of_one_kafka_release() -> None:
@@ -15,10 +17,61 @@ def test_the_broker_is_locked_to_46_jars_of_one_kafka_release() -> None:
     assert releases == {jars.kafka_version()} == {"4.3.1"}
 
 
-def test_the_connector_is_locked_to_the_installed_spark() -> None:
-    connector = {jar.module: jar.revision for jar in jar_lock.read(jars.CONNECTOR).jars}
+@pytest.mark.parametrize("minor", ["4.0", "4.1", "4.2"])
+def test_the_connector_is_locked_for_each_minor_of_spark(minor: str) -> None:
+    connector = {jar.module: jar.revision for jar in jar_lock.read(jars.CONNECTORS[minor]).jars}
     assert len(connector) == 4
-    assert connector["spark-sql-kafka-0-10_2.13"] == "4.2.0"
+    assert connector["spark-sql-kafka-0-10_2.13"] == f"{minor}.0"
+
+
+def spark(folder: Path, release: str) -> Path:
+    (folder / "jars").mkdir(parents=True)
+    (folder / "jars" / f"spark-core_2.13-{release}.jar").touch()
+    (folder / "jars" / "spark-core-extras.jar").touch()
+    return folder
+
+
+@pytest.mark.parametrize(("release", "minor"), [("4.0.4", "4.0"), ("4.1.2", "4.1"), ("4.2.1-vendor", "4.2")])
+def test_the_connector_is_that_of_the_spark_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, minor: str
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(spark(tmp_path, release)))
+    monkeypatch.setattr(jars, "cached", lambda found: [Path(found.name)])
+    assert jars.connector_jars() == [Path(f"connector-{minor}")]
+
+
+def test_a_spark_without_a_connector_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(spark(tmp_path, "4.9.0")))
+    with pytest.raises(
+        PrerequisiteMissing, match=r"no Kafka connector here for Spark 4\.9\.0, only for 4\.0, 4\.1, 4\.2"
+    ):
+        jars.connector_jars()
+
+
+def test_a_folder_without_sparks_jars_is_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(PrerequisiteMissing, match=r"no jars of Spark in .*pip install 'wasmline\[spark\]'"):
+        installed_spark.spark_release()
+
+
+@pytest.mark.parametrize(("pyspark", "client", "older"), [("4.0.4", "4.2.0", "4.0.4"), ("4.2.10", "4.2.9", "4.2.9")])
+def test_a_pyspark_with_files_of_two_releases_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, pyspark: str, client: str, older: str
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(installed_spark, "version", {"pyspark": pyspark, "pyspark-client": client}.__getitem__)
+    with pytest.raises(PrerequisiteMissing, match=f"pyspark {pyspark} and pyspark-client {client}") as refused:
+        jars.connector_jars()
+    assert refused.value.install.endswith(f"pyspark=={older} pyspark-client=={older}")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_pyspark_without_its_client_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(installed_spark, "version", version)
+    installed_spark.require_one_pyspark()
 
 
 def test_a_changed_lock_gets_another_folder(tmp_path: Path) -> None:

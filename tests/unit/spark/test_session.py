@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-from wasmline.spark.session import settled_slots
+import pytest
+
+from wasmline.errors import PrerequisiteMissing
+from wasmline.spark.session import require_same_release, settled_slots
 
 
 def registering(*counts: int) -> Callable[[], int]:
@@ -26,3 +29,10 @@ def test_a_limit_above_what_the_cluster_has_is_not_waited_for() -> None:
 
 def test_a_cluster_without_executors_has_no_slots() -> None:
     assert settled_slots(registering(0), 4, pause_s=0.1, timeout_s=0.5) == 0
+
+
+def test_a_pyspark_of_another_release_than_sparks_jars_is_refused() -> None:
+    require_same_release("4.0.4", "4.0.4")
+    require_same_release("4.0.4+vendor.1", "4.0.4-vendor-1")
+    with pytest.raises(PrerequisiteMissing, match=r"PySpark is 4\.2\.0 and its Spark is 4\.2\.1: pip install"):
+        require_same_release("4.2.0", "4.2.1")

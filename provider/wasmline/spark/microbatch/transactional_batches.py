@@ -30,6 +30,7 @@ from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance, with_host
+from wasmline.spark.spark_releases import input_partition
 from wasmline.spark.task_release import ReleaseBound
 from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
@@ -272,7 +273,7 @@ def planned_offset_ranges(frame: DataFrame) -> tuple[OffsetRange, ...]:
     """
     parts = []
     for task in frame._jdf.queryExecution().toRdd().partitions():
-        planned = task.inputPartition().get().offsetRange()
+        planned = input_partition(task).offsetRange()
         source = TopicPartition(planned.topic(), planned.partition())
         parts.append(OffsetRange(source=source, begin=planned.fromOffset(), end=planned.untilOffset()))
     return tuple(parts)

@@ -44,17 +44,27 @@ class LeaseReader(DataSourceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
         self._opened: LeasePlanner | None = None
+        self._last: LeaseRound | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_opened": None}
+        return {"_options": self._options, "_opened": None, "_last": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         return _to_offset(LeaseRound())
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        last = _to_round(start)
-        following = self._planner.next(last)
-        return start if following == last else _to_offset(following)
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Return the newest planned round; plan one if there is something to do.
+
+        Before 4.2 Spark names no ``start``: it is what this returned last, or the round of an earlier driver.
+        """
+        if start is not None:
+            last = _to_round(start)
+        else:
+            last = self._last or LeaseRound(epoch=self._planned.epoch)
+        self._last = following = self._planner.next(last)
+        return start if start is not None and following == last else _to_offset(following)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         config = KafkaConfig.from_environment()
@@ -71,10 +81,13 @@ class LeaseReader(DataSourceStreamReader):
             self._opened.close()
 
     @property
+    def _planned(self) -> PlannerConfig:
+        return decode(PlannerConfig, self._options[PLANNER_CONFIG])
+
+    @property
     def _planner(self) -> LeasePlanner:
         if self._opened is None:
-            planned = decode(PlannerConfig, self._options[PLANNER_CONFIG])
-            self._opened = LeasePlanner(KafkaConfig.from_environment(), planned, self._options[TRANSFORM])
+            self._opened = LeasePlanner(KafkaConfig.from_environment(), self._planned, self._options[TRANSFORM])
         return self._opened
 
 

@@ -63,6 +63,7 @@ class LeaseQuery(JobQuery):
 
     def start(self) -> StreamingQuery:
         job, stream, spark, plan = self._context.job, self._context.stream, self._context.spark, self._run.plan
+        newest = self._context.jobs.last_claim(job.job)
         planned = PlannerConfig(
             job=job.job,
             run=job.run,
@@ -76,6 +77,7 @@ class LeaseQuery(JobQuery):
             keeps_maps=self._run.prepared.keeps_maps,
             is_renewed=self._run.is_renewed,
             late=plan.late,
+            epoch=max(0, newest.batch_id) if newest else 0,
         )
         spark.dataSource.register(LeaseSource)
         spark.conf.set("spark.sql.streaming.pollingDelay", IDLE_POLL_MS)

@@ -1,0 +1,20 @@
+"""The names by which Spark's minor releases call the same thing: of 4.2, and of 4.0 and 4.1 where they differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyspark
+
+MINOR = tuple(int(each) for each in pyspark.__version__.split(".")[:2])
+
+
+def checkpoint_file_manager(minor: tuple[int, ...] = MINOR) -> str:
+    """Return the class that renames files of a checkpoint without libhadoop."""
+    package = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if minor >= (4, 1) else "")
+    return f"{package}.FileSystemBasedCheckpointFileManager"
+
+
+def input_partition(task: Any, minor: tuple[int, ...] = MINOR) -> Any:
+    """Return what a source planned for a task, from the task's partition in the query plan."""
+    return task.inputPartition().get() if minor >= (4, 2) else task.inputPartitions().head()
