@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import wasmline
+from wasmline.extras import EXTRAS
+from wasmline_provider.get_provider_info import get_provider_info
 
+INFO = get_provider_info()
 ROOT = Path(wasmline.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
 MODULES = sorted(
@@ -19,18 +22,25 @@ MODULES = sorted(
     for path in ROOT.rglob("*.py")
 )
 
-WITHOUT_AIRFLOW = """
+WITHOUT = """
 import importlib, sys
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("airflow", "wasmline_provider"):
-            raise ImportError(f"{name} is out of reach of the engine")
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"{name} is not installed", name=name)
 
 sys.meta_path.insert(0, Refuse())
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     importlib.import_module(name)
 """
+
+BASE = ["wasmline", "wasmline.consumer", "wasmline.consumer.backends.kafka", "wasmline.kafka", "wasmline.leases",
+        "wasmline.local", "wasmline.registry"]  # fmt: skip
+EXECUTOR = ["wasmline.pipeline", "wasmline.spark.main", "wasmline.spark.parallel.lease_source"]
+AIRFLOW = ["wasmline.build", "wasmline.control", "wasmline.redrive", *(
+    module for kind in ("operators", "hooks", "triggers") for each in INFO[kind] for module in each["python-modules"]
+)]  # fmt: skip
 
 HEAVY = ("airflow", "confluent_kafka", "matplotlib", "pandas", "pyarrow", "pyspark", "wasmtime", "xgboost")
 
@@ -43,7 +53,31 @@ def run(code: str, *arguments: str) -> str:
 
 
 def test_every_engine_module_imports_where_airflow_cannot_be_imported() -> None:
-    run(WITHOUT_AIRFLOW, *MODULES)
+    run(WITHOUT, "airflow,wasmline_provider", *MODULES)
+
+
+@pytest.mark.parametrize(
+    ("extras", "modules"),
+    [([], BASE), (["spark", "wasm"], EXECUTOR), (["airflow", "wasm"], AIRFLOW)],
+    ids=["consumer", "executor", "airflow"],
+)
+def test_what_an_installation_runs_imports_without_the_other_extras(extras: list[str], modules: list[str]) -> None:
+    run(WITHOUT, ",".join(library for library, extra in EXTRAS.items() if extra not in extras), *modules)
+
+
+def test_a_command_whose_extra_is_missing_says_in_one_line_what_to_install() -> None:
+    code = WITHOUT + "from wasmline.cli import main; main(['list'])"
+    done = subprocess.run([sys.executable, "-c", code, "wasmtime"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "wasmline: wasmtime is not installed: pip install 'wasmline[wasm]'\n"
+
+
+def test_each_extra_that_is_named_installs_its_library() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    distributions = {"airflow": "apache-airflow", "py4j": "pyspark", "xgboost": "xgboost-cpu"}
+    for library, extra in EXTRAS.items():
+        name = distributions.get(library, library.replace("_", "-"))
+        assert any(re.match(rf"{name}[>=]", line) for line in extras[extra]), library
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -10,6 +10,7 @@ import click
 
 from wasmline import __version__
 from wasmline.errors import BuildFailed, ModuleError, RegistryError, SampleMismatch, WasmlineError
+from wasmline.extras import missing_extra
 from wasmline.printable import printable
 
 __all__ = ["main"]
@@ -103,6 +104,10 @@ class Commands(click.Group):
             if ctx.params["debug"]:
                 click.echo(printable(traceback.format_exc(), lines=True), err=True)
             raise Failure(error) from error
+        except ModuleNotFoundError as error:
+            if (missing := missing_extra(error)) is None:
+                raise
+            raise Failure(missing) from error
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

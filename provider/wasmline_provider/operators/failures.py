@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import JobFailed, WasmlineError
+from wasmline.extras import missing_extra
 from wasmline.restart_policy import is_transient
 
 R = TypeVar("R")
@@ -17,7 +18,8 @@ R = TypeVar("R")
 def fail_at_once(execute: Callable[..., R]) -> Callable[..., R]:
     """Return an operator's method that fails its task without a retry by an error that no retry can cure.
 
-    Of a failed run the error of its report decides. Other errors than Wasmline's are retried as ever.
+    Of a failed run the error of its report decides. A library of an extra that is not installed is one of these errors;
+    others than Wasmline's are retried as ever.
     """
 
     @wraps(execute)
@@ -28,6 +30,10 @@ def fail_at_once(execute: Callable[..., R]) -> Callable[..., R]:
             if is_transient(_name(error)):
                 raise
             raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+        except ModuleNotFoundError as error:
+            if (missing := missing_extra(error)) is None:
+                raise
+            raise AirflowFailException(f"{type(missing).__name__}: {missing}") from error
 
     return method
 

@@ -100,6 +100,24 @@ METHODS = {
 }
 
 
+def test_a_library_of_an_extra_that_is_not_installed_fails_at_once_with_the_line_that_installs_it() -> None:
+    @fail_at_once
+    def execute() -> None:
+        raise ModuleNotFoundError("No module named 'wasmtime'", name="wasmtime")
+
+    with pytest.raises(AirflowFailException, match=r"wasmtime is not installed: pip install 'wasmline\[wasm\]'"):
+        execute()
+
+
+def test_a_module_of_the_user_that_is_missing_is_as_ever() -> None:
+    @fail_at_once
+    def execute() -> None:
+        raise ModuleNotFoundError("No module named 'ours'", name="ours")
+
+    with pytest.raises(ModuleNotFoundError):
+        execute()
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_no_operator_is_without_the_rule(name: str) -> None:
     assert any(layer.__code__.co_filename == failures.__file__ for layer in _layers(METHODS[name]))
