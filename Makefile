@@ -36,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz test-long chaos soak simulate simulate-gate backfill acls clean
+.PHONY: install lint format lock fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -85,6 +85,9 @@ backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for 
 
 acls: $(INSTALLED) ## each part with exactly its ACLs on a broker with an authorizer, and without each of them (about 8 minutes)
 	@$(LONG) tests/integration/kafka/test_acls.py
+
+matrix: $(INSTALLED) ## a short set of tests on the wheel, by Airflow, PySpark and Python (an hour; ARGS="--spark 4.0 --python 3.12")
+	@PYTHONPATH=tests $(BIN)/python -P tests/matrix.py $(ARGS)
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

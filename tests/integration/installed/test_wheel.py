@@ -1,0 +1,48 @@
+"""The built wheel in environments of its own, as a user installs it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.installed import environment
+from support.installed.environment import REPOSITORY, TEST_DEPENDENCIES, build_wheel, make_environment, variables
+
+pytestmark = pytest.mark.skipif(not environment.UV.exists(), reason="uv is not installed in this environment")
+
+DAG = REPOSITORY / "tests" / "support" / "installed" / "build_test_publish.py"
+LOCK = str(REPOSITORY / "requirements.lock")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def output(python: Path, folder: Path, *arguments: str | Path) -> str:
+    """Return what a process of an environment says, in a folder without this checkout."""
+    command = [python, *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env=variables(python), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return done.stdout
+
+
+def test_the_wheel_without_an_extra_has_the_consumer_and_names_what_is_missing(wheel: Path, tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "environment", sys.executable, [str(wheel)], LOCK)
+    assert output(python, tmp_path, "-c", "import wasmline.consumer.backends.kafka") == ""
+    said = output(python, tmp_path, "-m", "wasmline.cli", "list")
+    assert said == "wasmline: wasmtime is not installed: pip install 'wasmline[wasm]'\n"
+
+
+@pytest.mark.long
+def test_a_dag_runs_from_the_wheel_with_its_extra_for_airflow(wheel: Path, tmp_path: Path) -> None:
+    requirements = [f"{wheel}[airflow,cpp]", *TEST_DEPENDENCIES]
+    python = make_environment(tmp_path / "environment", sys.executable, requirements, LOCK)
+    test = shutil.copy(DAG, tmp_path / "test_dag.py")
+    said = output(python, tmp_path, "-m", "pytest", "-p", "wasmline_provider.testing", test)
+    assert "1 passed" in said, said
