@@ -48,6 +48,13 @@ def test_the_images_are_the_projects_own_release(compose: dict[str, Any]) -> Non
     assert all(f'"{image.partition(":")[2]}"' in release for image in own)
 
 
+def test_the_images_are_built_with_every_file_of_the_wheel() -> None:
+    targets = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    before = (FILE.parent / "Dockerfile").read_text().partition("RUN uv pip install")[0]
+    copied = [line.split()[1] for line in before.splitlines() if line.startswith("COPY wasm_modules")]
+    assert [path for path in targets["wheel"]["force-include"] if not path.startswith(tuple(copied))] == []
+
+
 def test_docker_itself_accepts_the_file() -> None:
     if shutil.which("docker") is None:
         pytest.skip("no docker command on this machine")
