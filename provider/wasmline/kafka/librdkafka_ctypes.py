@@ -243,7 +243,7 @@ def _trial(client: str) -> str:
     path = os.pathsep.join(filter(None, sys.path))
     try:
         ended = subprocess.run(
-            [sys.executable, "-c", TRIAL],
+            [sys.executable, "-P", "-c", TRIAL],
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -178,6 +179,15 @@ def test_an_unknown_release_of_the_client_is_used_once_it_passed_a_trial(monkeyp
     assert LibrdkafkaOffsetStore().keeps_metadata
     monkeypatch.setattr(librdkafka_ctypes, "TRIAL", "raise SystemExit(1)")
     assert LibrdkafkaOffsetStore().keeps_metadata  # one trial for a process
+
+
+@pytest.mark.usefixtures("unknown_release")
+def test_the_trial_of_a_client_runs_nothing_of_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ctypes.py").write_text("raise SystemExit('code of a project that was downloaded')")
+    monkeypatch.chdir(tmp_path)
+    assert LibrdkafkaOffsetStore().keeps_metadata
 
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
