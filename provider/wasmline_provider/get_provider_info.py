@@ -47,6 +47,7 @@ def get_provider_info() -> dict[str, Any]:
                     "wasmline_provider.operators.job",
                     "wasmline_provider.operators.job_actions",
                     "wasmline_provider.operators.model",
+                    "wasmline_provider.operators.multiple_outputs",
                     "wasmline_provider.operators.redrive",
                     "wasmline_provider.operators.stream",
                     "wasmline_provider.operators.user_action",

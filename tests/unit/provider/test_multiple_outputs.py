@@ -15,11 +15,16 @@ from wasmline.training.model_publisher import PublishedModel
 from wasmline_provider.get_provider_info import get_provider_info
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
+from wasmline_provider.operators.job import SparkJobOperator
 from wasmline_provider.operators.model import TOO_LARGE, CompileModelOperator, TrainModelOperator
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
+from wasmline_provider.operators.user_action import UserActionOperator
 
 INFO = get_provider_info()
+BASES = {MultipleOutputsOperator, SparkJobOperator, UserActionOperator}
+"""Operators whose keys are those of their subclasses."""
+
 OPERATORS = [
     found
     for kind in ("operators", "sensors")
@@ -27,7 +32,7 @@ OPERATORS = [
     for module in integration["python-modules"]
     for found in vars(import_module(module)).values()
     if inspect.isclass(found) and issubclass(found, BaseOperator) and found.__module__ == module
-    if not found.__name__.startswith("_")
+    if not found.__name__.startswith("_") and found not in BASES
 ]
 
 
