@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetWatcher
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from urllib.parse import SplitResult
 
     from airflow.providers.common.compat.openlineage.facet import Dataset
@@ -23,18 +24,22 @@ DEFAULT_PORT = "9092"
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-def topic_asset(*, server: str, topic: str, extra: dict[str, Any] | None = None) -> Asset:
+def topic_asset(
+    *, server: str, topic: str, extra: dict[str, Any] | None = None, watchers: Sequence[AssetWatcher] = ()
+) -> Asset:
     """Return the asset of a topic, ``kafka://host:port/topic``, as Airflow's Kafka provider writes it.
 
     Raises ValueError.
 
     server: one bootstrap server of the cluster, in every DAG the same; its port is 9092 if it names none.
+    watchers: their triggers fire for the asset, such as NewRecordsTrigger.
     """
     if (found := SERVER.fullmatch(server)) is None:
         raise ValueError(f"server is {server!r}: name one bootstrap server of the cluster, such as kafka:9092")
     if not TOPIC.fullmatch(topic):
         raise ValueError(f"{topic!r} is not the name of a topic")
-    return Asset(uri=f"kafka://{found[1].lower()}:{found[2] or DEFAULT_PORT}/{topic}", group="kafka", extra=extra)
+    uri = f"kafka://{found[1].lower()}:{found[2] or DEFAULT_PORT}/{topic}"
+    return Asset(uri=uri, group="kafka", extra=extra, watchers=list(watchers))
 
 
 def transform_asset(*, registry: str | Path, name: str, extra: dict[str, Any] | None = None) -> Asset:

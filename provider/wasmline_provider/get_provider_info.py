@@ -17,7 +17,9 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": name,
                 "how-to-guide": [
+                    "/docs/installation.md",
                     "/docs/tutorial.md",
+                    "/docs/operators.md",
                     "/docs/supervising.md",
                     "/docs/retraining.md",
                     "/docs/models.md",

@@ -42,7 +42,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @click.option("-i", "--input-topic", help="Read from this topic instead of the declared one.")
 @click.option("-o", "--output-topic", "output_topics", multiple=True, help="Write to this topic instead; repeatable.")
 @click.option("--dead-letter-topic", help="Keep failed records in this topic instead.")
-@click.option("--var", "variables", type=Variable(), multiple=True, metavar="K=V", help="Set an environment variable.")
+@click.option(
+    "--var",
+    "--env",
+    "variables",
+    type=Variable(),
+    multiple=True,
+    metavar="K=V",
+    help="A variable of the guest; repeatable.",
+)
 @clock_option
 @schemas_option
 @provenance_option

@@ -52,7 +52,7 @@ class TrainModelOperator(SparkJobOperator):
         TrainModelOperator(
             task_id="train",
             job="delivery-eta",
-            storage="s3://bucket/wasmline",
+            storage="s3a://bucket/wasmline",
             model="delivery-eta",
             topic="deliveries.features",
             models="s3://bucket/models",

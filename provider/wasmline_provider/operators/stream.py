@@ -51,7 +51,7 @@ class SparkStreamOperator(SparkJobOperator):
             task_id="stream",
             job="delivery-distance",
             transform="delivery-distance",
-            storage="s3://bucket/wasmline",
+            storage="s3a://bucket/wasmline",
             trigger_interval="1 second",
             deferrable=True,
         )
@@ -70,7 +70,7 @@ class SparkStreamOperator(SparkJobOperator):
             ordering="KEY",
             max_concurrency=100,
             delivery="exactly_once",
-            storage="s3://bucket/wasmline",
+            storage="s3a://bucket/wasmline",
             spark_options={"py_files": "/opt/airflow/dags/enrichment.py"},
         )
 

@@ -24,7 +24,8 @@ class NewRecordsTrigger(PollingEventTrigger):
     an asset that is watched::
 
         progress = NewRecordsTrigger(topic="deliveries.features", every_records=20_000)
-        features = Asset("deliveries.features", watchers=[AssetWatcher("progress", progress)])
+        watchers = [AssetWatcher("progress", progress)]
+        features = topic_asset(server="kafka:9092", topic="deliveries.features", watchers=watchers)
 
     Airflow runs the watchers of assets that an active DAG is scheduled on. The payload is ``topic``, ``topic_id``,
     ``records``, the new ``offsets`` as half-open ranges by partition, and the topic's ends, ``until``. The first event
