@@ -62,7 +62,7 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 SUPERVISION := tests/chaos/test_supervision.py tests/chaos/test_evictions.py
 CHAOS := tests/chaos tests/integration/leases tests/integration/spark/test_parallel.py \
   tests/integration/provider/test_standalone.py tests/integration/provider/test_launcher.py tests/integration/spark/test_launcher_claims.py
-OTHER_LONG_FORMS := tests/soak tests/system tests/simulation/test_gate.py tests/integration/kafka/test_acls.py
+OTHER_LONG_FORMS := tests/soak tests/system/test_backfill.py tests/simulation/test_gate.py tests/integration/kafka/test_acls.py
 
 chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back, beside outside books (ROUNDS=10; about two hours)
 	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) --numprocesses 2 --dist loadfile $(SUPERVISION:%=--ignore=%) $(CHAOS)
