@@ -56,7 +56,7 @@ champion = model_asset(models=demo_settings.MODELS, name=MODEL)
 def note_seconds(context: Any, result: Any) -> None:
     """Store the duration of a task, for the report at the end."""
     ti = context["ti"]
-    ti.xcom_push(key="seconds", value=round((datetime.now(UTC) - ti.start_date).total_seconds(), 1))
+    ti.xcom_push(key="step_seconds", value=round((datetime.now(UTC) - ti.start_date).total_seconds(), 1))
 
 
 with DAG(
@@ -365,7 +365,7 @@ def _report(context: dict[str, Any]) -> DemoReport:
         accounting=msgspec.convert(found["verify"], Accounting),
         training=msgspec.convert(trained.result, TrainResult),
         signals=signals(record.value() for record in read_to_end(kafka, demo_settings.RAW)),
-        steps={name: ti.xcom_pull(name, key="seconds") for name in STEPS},
+        steps={name: ti.xcom_pull(name, key="step_seconds") for name in STEPS},
         look_next=_look_next(Path(context["params"]["report"]), kafka),
     )
 

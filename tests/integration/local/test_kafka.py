@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from wasmline.cli.local import local as local_command
-from wasmline.errors import LocalError, PortInUse, ServiceFailed
+from wasmline.errors import LocalError, PortInUse, ServiceFailed, TopicNotFound
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local import LocalKafka
 from wasmline.local.ports import HOST, free_port
@@ -151,7 +152,13 @@ def test_three_nodes_lose_one_and_keep_writing_to_every_replica_in_sync(tmp_path
         topics = Topics(config(kafka))
         assert topics.brokers() == 3
         topics.create("kept", 3)
-        assert topics.describe("kept").replication == 3
+
+        def is_replicated() -> bool:
+            with suppress(TopicNotFound):  # the broker that is asked may learn of it later than another one
+                return topics.describe("kept").replication == 3
+            return False
+
+        assert wait_until(is_replicated, LONG)
         records = [(b"%d" % index, b"%d" % index, None, None) for index in range(300)]
         assert produce_all(config(kafka), "kept", records) == 300
         kafka.kill_node(2)
