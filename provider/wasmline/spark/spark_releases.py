@@ -6,6 +6,8 @@ from typing import Any
 
 import pyspark
 
+from wasmline.errors import PrerequisiteMissing
+
 MINOR = tuple(int(each) for each in pyspark.__version__.split(".")[:2])
 
 
@@ -18,3 +20,11 @@ def checkpoint_file_manager(minor: tuple[int, ...] = MINOR) -> str:
 def input_partition(task: Any, minor: tuple[int, ...] = MINOR) -> Any:
     """Return what a source planned for a task, from the task's partition in the query plan."""
     return task.inputPartition().get() if minor >= (4, 2) else task.inputPartitions().head()
+
+
+def require_tasks_by_number(reason: str, minor: tuple[int, ...] = MINOR) -> None:
+    """Raise PrerequisiteMissing before Spark 4.1, which has no ``DataFrame.repartitionById``."""
+    if minor < (4, 1):
+        install = "pip install 'pyspark>=4.1,<4.3'"
+        release = ".".join(map(str, minor))
+        raise PrerequisiteMissing(f"{reason} needs Spark 4.1, and this is {release}: {install}", install=install)

@@ -1,10 +1,16 @@
 """What differs between the releases of Spark; the running one is tested by every integration test."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from wasmline.errors import PrerequisiteMissing
+from wasmline.job_specs import JobSpec, StreamSpec
+from wasmline.kafka import KafkaConfig
+from wasmline.spark.microbatch import transactional_batches
+from wasmline.spark.microbatch.transactional_batches import require_gathering
 from wasmline.spark.session import SETTINGS
 from wasmline.spark.spark_releases import checkpoint_file_manager, input_partition
 
@@ -26,3 +32,26 @@ def test_the_range_of_a_task_is_found_in_the_plan_of_each_minor(minor: tuple[int
     newer = SimpleNamespace(inputPartition=lambda: SimpleNamespace(get=lambda: "range"))
     task: Any = older if minor < (4, 2) else newer
     assert input_partition(task, minor) == "range"
+
+
+@pytest.mark.parametrize(
+    ("minor", "shards", "partitions", "refusal"),
+    [
+        ((4, 0), 4, 1, "shards with exactly_once .* needs Spark 4.1, and this is 4.0: pip install"),
+        ((4, 0), None, 65, "of orders, which has more than 64 partitions, needs Spark 4.1"),
+        ((4, 0), None, 64, None),
+        ((4, 1), 4, 65, None),
+    ],
+)
+def test_batches_that_spark_cannot_gather_are_refused_before_the_job_is_taken_over(
+    monkeypatch: pytest.MonkeyPatch, minor: tuple[int, int], shards: int | None, partitions: int, refusal: str | None
+) -> None:
+    def topics(config: KafkaConfig) -> Any:
+        return SimpleNamespace(describe=lambda topic: SimpleNamespace(partitions=partitions))
+
+    monkeypatch.setattr(transactional_batches, "Topics", topics)
+    stream = StreamSpec(transform="t", delivery="exactly_once", shards=shards)
+    job = JobSpec(job="j", run="r", storage="s", stream=stream)
+    refused = pytest.raises(PrerequisiteMissing, match=refusal) if refusal else nullcontext()
+    with refused:
+        require_gathering(KafkaConfig({"bootstrap.servers": "b:1"}), job, "orders", minor)

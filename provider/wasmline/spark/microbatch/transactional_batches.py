@@ -26,11 +26,11 @@ from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
 from wasmline.job_offsets.resume_offset_commit import ensure_committed_offsets
 from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
-from wasmline.job_specs import JobSpec
-from wasmline.kafka import ConsumerGroups, KafkaConfig
+from wasmline.job_specs import JobSpec, stream_of
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance, with_host
-from wasmline.spark.spark_releases import input_partition
+from wasmline.spark.spark_releases import MINOR, input_partition, require_tasks_by_number
 from wasmline.spark.task_release import ReleaseBound
 from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
@@ -46,10 +46,28 @@ _transactions: dict[TaskTransactions, BatchTransactions] = {}
 
 
 def require_transactions(config: KafkaConfig, job: JobSpec, topic: str) -> None:
-    """Check that the cluster supports exactly-once for ``topic``. Raises UnsafeBroker, GroupInUse."""
+    """Check that cluster and Spark support exactly-once for ``topic``.
+
+    Raises UnsafeBroker, GroupInUse; PrerequisiteMissing for a Spark that cannot gather outputs by their virtual shard.
+    """
+    require_gathering(config, job, topic)
     ConsumerGroups(config).require_no_members(job.group)
     offset_store = LazyOffsetStore(config, job.group)
     require_exactly_once(config, job.transactional_id, TopicPartition(topic, 0), offset_store)
+
+
+def require_gathering(config: KafkaConfig, job: JobSpec, topic: str, minor: tuple[int, ...] = MINOR) -> None:
+    """Raise PrerequisiteMissing if batches are gathered by virtual shard, and Spark is too old for that."""
+    if minor >= (4, 1):
+        return
+    if stream_of(job).shards is not None:
+        require_tasks_by_number("shards with exactly_once in micro-batches", minor)
+    if Topics(config).describe(topic).partitions > VIRTUAL_SHARDS:
+        require_tasks_by_number(_manifold(topic), minor)
+
+
+def _manifold(topic: str) -> str:
+    return f"exactly_once in micro-batches of {topic}, which has more than {VIRTUAL_SHARDS} partitions,"
 
 
 class TransactionalBatches:
@@ -93,8 +111,8 @@ class TransactionalBatches:
     def check(self, parts: Sequence[OffsetRange]) -> None:
         """Check a batch before it is claimed: members of the group, and new partitions.
 
-        Raises GroupInUse; InvalidJob if a partition is split over tasks; ProgressLost if the progress differs from what
-        the last batch left.
+        Raises GroupInUse; InvalidJob if a partition is split over tasks; PrerequisiteMissing for new partitions that
+        this Spark cannot gather; ProgressLost if the progress differs from what the last batch left.
         """
         self._groups.require_no_members(self._job.group)
         if len({part.source for part in parts}) < len(parts):
@@ -104,6 +122,8 @@ class TransactionalBatches:
             self.partitions = len(
                 ensure_committed_offsets(self._config, self._job.group, self._topic, known=self.partitions)
             )
+            if self.partitions > VIRTUAL_SHARDS:
+                require_tasks_by_number(_manifold(self._topic))
         self.progress = self._groups.committed(self._job.group, self._topic)
         if self.left.items() <= self.progress.items():
             return
