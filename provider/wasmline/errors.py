@@ -18,7 +18,7 @@
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized(name)
     │                   RecordNotFound(topic, partition, offset) · RecordRejected
     │                   CorruptRecord(topic, partition, offset)
-    │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
+    │                   InexactMetadata · ClientUntested · GroupInUse(group, members) · ProducerIdExpired
     │                   HangingTransaction(transactional_id, producer_id, partitions)
     │                   HangingTransactionEnded(partitions), a BrokerUnavailable
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
@@ -362,6 +362,12 @@ class ClientClosed(KafkaError):
 
 class InexactMetadata(KafkaError):
     """This installation is not known to read and write the metadata of committed offsets byte for byte."""
+
+
+class ClientUntested(KafkaError):
+    """A release of the Kafka client could not be tried now, which says nothing about it."""
+
+    retryable = True
 
 
 class ProducerIdExpired(KafkaError):

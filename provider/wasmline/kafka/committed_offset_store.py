@@ -20,7 +20,14 @@ from typing import Any, Protocol
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, NotAuthorized, TopicNotFound
+from wasmline.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    ClientUntested,
+    InexactMetadata,
+    NotAuthorized,
+    TopicNotFound,
+)
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.bounded_admin_client import COORDINATOR_REQUEST_TIMEOUT_S, BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
@@ -98,13 +105,13 @@ def select_offset_store(
     """Return the exact store once the self-test passed on this cluster, else the one of offsets only, with a warning.
 
     Where the cluster does not permit the scratch group of the self-test, the client's release decides. ``partition`` is
-    one that the group will read. Raises BrokerUnavailable when no broker answers and TopicNotFound for a missing
-    partition: these are no evidence about the client.
+    one that the group will read. Raises BrokerUnavailable when no broker answers, TopicNotFound for a missing
+    partition and ClientUntested if the client's release cannot be tried now: these are no evidence about the client.
     """
     try:
         offset_store = LibrdkafkaOffsetStore()
         self_test(offset_store, config, group, partition, timeout=timeout)
-    except (BrokerUnavailable, TopicNotFound):
+    except (BrokerUnavailable, ClientUntested, TopicNotFound):
         raise
     except NotAuthorized as error:
         logger.info("exact commit metadata is not tested on this cluster: %s", error)
@@ -183,7 +190,10 @@ def _delete_group(config: KafkaConfig, group: str, timeout: float) -> None:
 
 
 class LibrdkafkaOffsetStore:
-    """Calls librdkafka directly. The constructor raises InexactMetadata where that is not known to be safe."""
+    """Calls librdkafka directly.
+
+    The constructor raises InexactMetadata where that is not known to be safe, ClientUntested where it cannot be tried.
+    """
 
     keeps_metadata = True
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,7 +22,8 @@ import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, cimpl
 from confluent_kafka.admin import AdminClient
 
-from wasmline.errors import ClientClosed, InexactMetadata
+from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
+from wasmline.kafka.config import VARIABLE
 
 KNOWN_CLIENTS = ("2.15.1", "2.16.1")
 """Releases of confluent-kafka whose objects are known to begin with the handle of librdkafka.
@@ -30,7 +32,15 @@ Others are tried in a process of its own first: where an object begins with some
 """
 
 TRIAL = "from wasmline.kafka.librdkafka_ctypes import Librdkafka; Librdkafka(is_trial=True)"
+"""What a trial runs."""
+
+SEARCH_PATH = "import sys; sys.path[:] = sys.argv[1:]\n"
+"""Runs before the trial, in an interpreter without ``site``, which runs code of folders on the path."""
+
 TRIAL_TIMEOUT_S = 60.0
+
+KILLS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+"""Statuses of a trial that was ended from outside."""
 
 UNSET = -1001
 """``RD_KAFKA_OFFSET_INVALID``: no offset."""
@@ -121,7 +131,7 @@ class Librdkafka:
     """Its functions by name, without their prefix: ``library["queue_new"](handle)``.
 
     The constructor raises InexactMetadata unless client and library have the layout declared here; that needs no
-    broker. ``is_trial``: this process may crash.
+    broker. Raises ClientUntested where this cannot be known now. ``is_trial``: this process may crash.
     """
 
     def __init__(self, *, is_trial: bool = False) -> None:
@@ -228,31 +238,63 @@ class Librdkafka:
             raise InexactMetadata(f"librdkafka {confluent_kafka.libversion()[0]} has another layout of lists: {seen}")
 
     def _check_handles(self) -> None:
-        """Find the handles of two clients that connect to nothing, and ask the library for their names."""
+        """Find the handles of clients that connect to nothing, and ask the library for their names."""
         label = f"probe-{uuid.uuid4()}"
         settings = {"client.id": label, "log_level": "0"}
-        for client in (Consumer({**settings, "group.id": label}), Producer(settings)):
+        clients = (
+            (Consumer({**settings, "group.id": label}), "consumer"),
+            (Producer(settings), "producer"),
+            (AdminClient({**settings}), "producer"),  # the library has no kind of its own for it
+        )
+        for client, kind in clients:
             name = self["name"](self.handle(client)).decode()
-            if not name.startswith(f"{label}#{type(client).__name__.lower()}-"):
+            if not name.startswith(f"{label}#{kind}-"):
                 raise InexactMetadata(f"the handle of {label} is that of {name}")
 
 
-@cache
+_trying = threading.Lock()
+"""Held during a trial."""
+
+
 def _trial(client: str) -> str:
-    """Return why a release of the client failed in a process that made a Librdkafka, "" if it did not."""
-    path = os.pathsep.join(filter(None, sys.path))
+    """Return why a release of the client failed in a process that made a Librdkafka, "" if it did not.
+
+    Raises ClientUntested where that process could not be started or was ended from outside.
+    """
+    with _trying:
+        return _tried(client)
+
+
+@cache
+def _tried(client: str) -> str:
+    if not sys.executable:
+        return "this process has no sys.executable with which to try it"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLE)}
     try:
         ended = subprocess.run(
-            [sys.executable, "-P", "-c", TRIAL],
-            env={**os.environ, "PYTHONPATH": path},
+            [sys.executable, "-I", "-S", "-c", SEARCH_PATH + TRIAL, *filter(os.path.isabs, sys.path)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=TRIAL_TIMEOUT_S,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
+        raise ClientUntested(f"confluent-kafka {client} could not be tried in a process of its own: {error}") from error
+    if ended.returncode in KILLS:
+        raise ClientUntested(f"the trial of confluent-kafka {client} was ended by signal {-ended.returncode}")
     last_line = (ended.stderr.splitlines() or [f"status {ended.returncode}"])[-1]
     return last_line if ended.returncode else ""
+
+
+def _after_fork() -> None:
+    global _trying
+    _trying = threading.Lock()  # it may be held by a thread that the fork does not copy
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def close(consumer: Consumer) -> None:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from wasmline.errors import ClientClosed, InexactMetadata
+from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
 
 logger = logging.getLogger(__name__)
@@ -31,9 +31,17 @@ CACHED = 0
 """Time-out in milliseconds of a call that is answered from what the client knows."""
 
 
-@cache
 def _librdkafka() -> Librdkafka | None:
     """Return the library; None where this release of the client is not known: its clients are not watched."""
+    try:
+        return _tried_librdkafka()
+    except ClientUntested as error:  # the next client's attempt may know more
+        logger.warning("a client that loses all brokers may not connect again: %s", error)
+        return None
+
+
+@cache
+def _tried_librdkafka() -> Librdkafka | None:
     try:
         return Librdkafka()
     except InexactMetadata as error:

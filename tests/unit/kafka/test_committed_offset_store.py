@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,15 +18,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka.group_source import GroupSource
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
-from wasmline.kafka import librdkafka_ctypes
+from wasmline.errors import BrokerUnavailable, ClientClosed, ClientUntested, InexactMetadata
+from wasmline.kafka import librdkafka_ctypes, reconnecting_clients
 from wasmline.kafka.committed_offset_store import (
     CommittedOffsetStore,
     LibrdkafkaOffsetStore,
     OffsetsOnlyStore,
     select_offset_store,
 )
-from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.config import FILE_VARIABLE, VARIABLE, KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -169,9 +172,9 @@ def test_other_objects_are_no_clients() -> None:
 def unknown_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The client is of a release that nobody has tried."""
     monkeypatch.setattr(librdkafka_ctypes, "KNOWN_CLIENTS", ())
-    librdkafka_ctypes._trial.cache_clear()
+    librdkafka_ctypes._tried.cache_clear()
     yield
-    librdkafka_ctypes._trial.cache_clear()
+    librdkafka_ctypes._tried.cache_clear()
 
 
 @pytest.mark.usefixtures("unknown_release")
@@ -188,6 +191,74 @@ def test_the_trial_of_a_client_runs_nothing_of_the_working_directory(
     (tmp_path / "ctypes.py").write_text("raise SystemExit('code of a project that was downloaded')")
     monkeypatch.chdir(tmp_path)
     assert LibrdkafkaOffsetStore().keeps_metadata
+
+
+@pytest.mark.usefixtures("unknown_release")
+def test_the_trial_of_a_client_runs_no_code_of_a_folder_on_the_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("raise SystemExit('code of a project that was downloaded')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, "", "relative"])
+    monkeypatch.setattr(
+        librdkafka_ctypes, "TRIAL", "import os, sys; assert all(map(os.path.isabs, sys.path)), sys.path"
+    )
+    assert LibrdkafkaOffsetStore().keeps_metadata
+
+
+@pytest.mark.usefixtures("unknown_release")
+def test_the_trial_of_a_client_knows_no_login_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (VARIABLE, FILE_VARIABLE):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setattr(librdkafka_ctypes, "TRIAL", "import os; assert 'secret' not in os.environ.values()")
+    assert LibrdkafkaOffsetStore().keeps_metadata
+
+
+NO_PROCESS = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.usefixtures("unknown_release")
+@pytest.mark.parametrize("obstacle", [NO_PROCESS, subprocess.TimeoutExpired("python", 60), KILLED], ids=type)
+def test_a_trial_that_did_not_come_to_an_end_says_nothing_about_the_client(
+    monkeypatch: pytest.MonkeyPatch, obstacle: Exception | str
+) -> None:
+    def run(*_: Any, **__: Any) -> Any:
+        assert isinstance(obstacle, Exception)
+        raise obstacle
+
+    with monkeypatch.context() as patch:
+        if isinstance(obstacle, str):
+            patch.setattr(librdkafka_ctypes, "TRIAL", obstacle)
+        else:
+            patch.setattr(subprocess, "run", run)
+        with pytest.raises(ClientUntested, match=r"confluent-kafka \d") as caught:
+            select_offset_store(KafkaConfig(NOWHERE), "orders", PARTITION)
+        assert caught.value.retryable
+        reconnecting_clients._tried_librdkafka.cache_clear()
+        assert reconnecting_clients._librdkafka() is None
+    assert LibrdkafkaOffsetStore().keeps_metadata
+    assert reconnecting_clients._librdkafka() is not None
+
+
+@pytest.mark.usefixtures("unknown_release")
+def test_a_process_without_an_interpreter_to_try_a_client_with_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", None)
+    with pytest.raises(InexactMetadata, match=r"no sys\.executable"):
+        LibrdkafkaOffsetStore()
+
+
+def test_the_handle_of_an_admin_client_is_tried_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = []
+    handle = Librdkafka.handle
+
+    def noted(library: Librdkafka, client: Any) -> int:
+        kinds.append(type(client).__name__)
+        return handle(library, client)
+
+    monkeypatch.setattr(Librdkafka, "handle", noted)
+    Librdkafka()
+    assert kinds == ["Consumer", "Producer", "AdminClient"]
 
 
 CRASH = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"

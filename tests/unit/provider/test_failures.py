@@ -19,6 +19,7 @@ RETRIED = {
     "ArtifactUnavailable",
     "BrokerUnavailable",
     "ClientClosed",
+    "ClientUntested",
     "CommitFailed",
     "Conflict",
     "ConsumerError",

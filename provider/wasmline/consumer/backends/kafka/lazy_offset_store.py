@@ -22,7 +22,7 @@ class LazyOffsetStore:
         self._testing = threading.Lock()
 
     def on(self, partition: TopicPartition) -> CommittedOffsetStore:
-        """Return the offset store. Raises BrokerUnavailable, and TopicNotFound for a missing partition."""
+        """Return the offset store. Raises BrokerUnavailable, ClientUntested; TopicNotFound for a missing partition."""
         with self._testing:
             if self._offset_store is None:
                 self._offset_store = select_offset_store(self._config, self._group, partition)
