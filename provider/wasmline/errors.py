@@ -586,7 +586,7 @@ class UnsupportedSpecVersion(JobError):
 
 
 class ReleaseMismatch(JobError):
-    """A driver and an executor have different releases of Wasmline."""
+    """A driver and an executor have different releases of Wasmline, or of the Kafka client."""
 
     driver: str
     executor: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import socket
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from wasmline.errors import (
     ClientUntested,
     InexactMetadata,
     NotAuthorized,
+    ReleaseMismatch,
     TopicNotFound,
 )
 from wasmline.errors import KafkaError as KafkaFailed
@@ -33,7 +35,7 @@ from wasmline.kafka.bounded_admin_client import COORDINATOR_REQUEST_TIMEOUT_S, B
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, read_group
 from wasmline.kafka.error_mapping import denied_errors, translate_errors
-from wasmline.kafka.librdkafka_ctypes import NO_CALLBACK, Entry, Librdkafka, entries_of
+from wasmline.kafka.librdkafka_ctypes import CLIENT, KNOWN_CLIENTS, NO_CALLBACK, Entry, Librdkafka, entries_of
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -104,9 +106,10 @@ def select_offset_store(
 ) -> CommittedOffsetStore:
     """Return the exact store once the self-test passed on this cluster, else the one of offsets only, with a warning.
 
-    Where the cluster does not permit the scratch group of the self-test, the client's release decides. ``partition`` is
-    one that the group will read. Raises BrokerUnavailable when no broker answers, TopicNotFound for a missing
-    partition and ClientUntested if the client's release cannot be tried now: these are no evidence about the client.
+    Where the cluster does not permit the scratch group of the self-test, the client's release decides: only one of
+    KNOWN_CLIENTS gets the exact store. ``partition`` is one that the group will read. Raises BrokerUnavailable when no
+    broker answers, TopicNotFound for a missing partition and ClientUntested if the client's release cannot be tried
+    now: these are no evidence about the client.
     """
     try:
         offset_store = LibrdkafkaOffsetStore()
@@ -114,18 +117,34 @@ def select_offset_store(
     except (BrokerUnavailable, ClientUntested, TopicNotFound):
         raise
     except NotAuthorized as error:
-        logger.info("exact commit metadata is not tested on this cluster: %s", error)
-        return offset_store
+        if CLIENT in KNOWN_CLIENTS:
+            logger.info("exact commit metadata is not tested on this cluster: %s", error)
+            return offset_store
+        problem = f"confluent-kafka {CLIENT} is untested, and this cluster permits no test: {error}"
     except KafkaFailed as error:
-        logger.warning(
-            "offsets of group %s are committed without metadata, because: %s. Records done out of order run again "
-            "after a restart, and maps of other clients are not read. If there is nothing to correct, report it at %s",
-            group,
-            error,
-            ISSUE_URL,
+        problem = str(error)
+    else:
+        return offset_store
+    logger.warning(
+        "offsets of group %s are committed without metadata, because: %s. Records done out of order run again after a "
+        "restart, and maps of other clients are not read. If there is nothing to correct, report it at %s",
+        group,
+        problem,
+        ISSUE_URL,
+    )
+    return OffsetsOnlyStore()
+
+
+def require_tested_client(tested: str) -> None:
+    """Raise ReleaseMismatch where this process has another client than the ``tested`` one, and not a known release.
+
+    A store that is selected in one process is used in others, which run no self-test. "": nothing was tested.
+    """
+    if tested and CLIENT not in (tested, *KNOWN_CLIENTS):
+        text = f"the driver has tested confluent-kafka {tested}, and {socket.gethostname()} has {CLIENT}: "
+        raise ReleaseMismatch(
+            f"{text}install one release on all, and start the job again", driver=tested, executor=CLIENT
         )
-        return OffsetsOnlyStore()
-    return offset_store
 
 
 def self_test(

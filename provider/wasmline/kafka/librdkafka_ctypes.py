@@ -31,6 +31,9 @@ KNOWN_CLIENTS = ("2.15.1", "2.16.1")
 Others are tried in a process of its own first: where an object begins with something else, its use is a crash.
 """
 
+CLIENT = str(confluent_kafka.__version__)
+"""The release of this process's client."""
+
 TRIAL = "from wasmline.kafka.librdkafka_ctypes import Librdkafka; Librdkafka(is_trial=True)"
 """What a trial runs."""
 
@@ -135,9 +138,8 @@ class Librdkafka:
     """
 
     def __init__(self, *, is_trial: bool = False) -> None:
-        client = str(confluent_kafka.__version__)
-        if not is_trial and client not in KNOWN_CLIENTS and (problem := _trial(client)):
-            raise InexactMetadata(f"confluent-kafka {client} cannot be called as its earlier releases can: {problem}")
+        if not is_trial and CLIENT not in KNOWN_CLIENTS and (problem := _trial(CLIENT)):
+            raise InexactMetadata(f"confluent-kafka {CLIENT} cannot be called as its earlier releases can: {problem}")
         try:
             # Symbols are resolved among the extension's dependencies: this loads nothing and needs no path.
             library = ctypes.CDLL(cimpl.__file__)

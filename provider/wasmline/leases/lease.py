@@ -31,7 +31,8 @@ class Lease:
     control: the next offsets of the control topics: records from there on may end the lease.
     progress: the partitions, with their committed offsets at the start: an opening finds these or higher ones.
     ends: begin and end of those partitions that have records, for a job that ends when it has caught up.
-    keeps_maps: whether offset maps can be stored on this cluster.
+    keeps_maps: whether offset maps can be stored on this cluster. client: the release of confluent-kafka with which the
+        driver has tested that.
     """
 
     job: JobSpec
@@ -44,6 +45,7 @@ class Lease:
     progress: Mapping[int, int]
     ends: Mapping[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
+    client: str = ""
 
     @property
     def name(self) -> str:

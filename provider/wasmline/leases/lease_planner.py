@@ -22,6 +22,7 @@ from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
 from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
+from wasmline.kafka.committed_offset_store import require_tested_client
 from wasmline.leases.lease import Lease, lease_name
 from wasmline.pipeline.preflight import Preflight, require_input_topic
 from wasmline.topic_partitions import TopicPartition
@@ -51,8 +52,8 @@ class PlannerConfig:
     driver: the driver's name in its claim. offsets: the group's progress when the run was planned, of every partition
     that the topic had. slots: how many tasks can run at once, until the driver sets another limit. ends: begin and end
     of the topic's partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset
-    maps. is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim. epoch: that
-    of the job's newest round.
+    maps. client: the release of confluent-kafka with which the driver has tested that. is_renewed: whether the driver
+    has renewed the group's progress just now. late: see DriverClaim. epoch: that of the job's newest round.
     """
 
     job: str
@@ -65,6 +66,7 @@ class PlannerConfig:
     slots: int
     ends: dict[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
+    client: str = ""
     is_renewed: bool = False
     late: dict[int, tuple[int, ...]] = field(default_factory=dict)
     epoch: int = 0
@@ -143,6 +145,7 @@ class LeasePlanner:
                 progress={each: planned_round.progress[each] for each in assignment},
                 ends=None if ends is None else {each: ends[each] for each in assignment if each in ends},
                 keeps_maps=self._planned.keeps_maps,
+                client=self._planned.client,
             )
             for assignment in assignments
         ]
@@ -204,7 +207,12 @@ class LeasePlanner:
         return planned_round
 
     def _open(self) -> tuple[ClaimWriter, StatusTopic]:
-        """Return the clients that check the control topics when they are created. Raises BrokerUnavailable."""
+        """Return the clients that check the control topics when they are created.
+
+        Raises BrokerUnavailable; ReleaseMismatch if this process has an untested client.
+        """
+        if self._planned.keeps_maps:
+            require_tested_client(self._planned.client)
         return ClaimWriter(self._config, self._planned.job, self._planned.driver), StatusTopic(self._config)
 
     def _deployment(self, stream: StreamSpec) -> Deployment | None:

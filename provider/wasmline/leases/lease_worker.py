@@ -143,6 +143,7 @@ class LeaseWorker:
             held=self._validity.held,
             require_owner=self._require_owner,
             keeps_maps=self._lease.keeps_maps,
+            client=self._lease.client,
             outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
         )
         backend = ManualBackend(options, assignment)

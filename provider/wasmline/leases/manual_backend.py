@@ -38,7 +38,7 @@ from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import BrokerUnavailable, ProducerFenced, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.job_offsets.committed_offset_reader import require_committed
-from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, require_tested_client
 from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
@@ -56,7 +56,8 @@ class PartitionAssignment:
         virtual shards of their topic; each with a lower bound of its committed offset, kept up to date.
     followed: partitions of other topics and their first offsets; each of their records is passed to ``follow``, once.
     require_owner: raises ProducerFenced if another owner was ordered, as far as the cluster knows at that moment.
-    keeps_maps: whether this cluster and client store offset maps, as ``probe_cluster`` found.
+    keeps_maps: whether this cluster and client store offset maps, as ``probe_cluster`` found with the release
+        ``client`` of confluent-kafka.
     outputs: output topics, as far as they are known beforehand.
     """
 
@@ -66,6 +67,7 @@ class PartitionAssignment:
     held: Callable[[], bool]
     require_owner: Callable[[], None]
     keeps_maps: bool = True
+    client: str = ""
     outputs: tuple[str, ...] = ()
 
     @property
@@ -89,6 +91,9 @@ class ManualBackend:
     """One consumer of an assignment. Once another owner has taken over one of its partitions, it stops writing."""
 
     def __init__(self, options: ConsumerOptions, assignment: PartitionAssignment) -> None:
+        """Raises ReleaseMismatch if this process has another client than the one that was tested."""
+        if assignment.keeps_maps:
+            require_tested_client(assignment.client)
         config = KafkaConfig.completed(options.kafka)
         offset_store = LazyOffsetStore(
             config, options.group_id, LibrdkafkaOffsetStore() if assignment.keeps_maps else OffsetsOnlyStore()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import re
 import subprocess
 import sys
 import threading
@@ -16,10 +17,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer import ConsumerOptions
+from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.group_source import GroupSource
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.errors import BrokerUnavailable, ClientClosed, ClientUntested, InexactMetadata
-from wasmline.kafka import librdkafka_ctypes, reconnecting_clients
+from wasmline.errors import (
+    BrokerUnavailable,
+    ClientClosed,
+    ClientUntested,
+    InexactMetadata,
+    NotAuthorized,
+    UnsafeBroker,
+)
+from wasmline.kafka import committed_offset_store, librdkafka_ctypes, reconnecting_clients
 from wasmline.kafka.committed_offset_store import (
     CommittedOffsetStore,
     LibrdkafkaOffsetStore,
@@ -172,6 +181,7 @@ def test_other_objects_are_no_clients() -> None:
 def unknown_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The client is of a release that nobody has tried."""
     monkeypatch.setattr(librdkafka_ctypes, "KNOWN_CLIENTS", ())
+    monkeypatch.setattr(committed_offset_store, "KNOWN_CLIENTS", ())
     librdkafka_ctypes._tried.cache_clear()
     yield
     librdkafka_ctypes._tried.cache_clear()
@@ -306,6 +316,30 @@ def test_a_client_that_cannot_be_called_gets_the_plain_door_and_a_warning(
     assert "group orders are committed without metadata" in caplog.text
     assert "confluent-kafka uses librdkafka 1.0.0" in caplog.text
     assert "github.com/confluentinc/confluent-kafka-python/issues" in caplog.text
+
+
+@pytest.fixture
+def no_test_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster permits no scratch group."""
+
+    def denied(*_: Any, **__: Any) -> None:
+        raise NotAuthorized("nowhere does not permit group orders.self-test.1", name="orders.self-test.1")
+
+    monkeypatch.setattr(committed_offset_store, "self_test", denied)
+
+
+@pytest.mark.usefixtures("no_test_permitted")
+def test_a_known_client_gets_the_exact_door_where_no_test_is_permitted() -> None:
+    assert select_offset_store(KafkaConfig(NOWHERE), "orders", PARTITION).keeps_metadata
+
+
+@pytest.mark.usefixtures("no_test_permitted", "unknown_release")
+def test_an_unknown_client_gets_the_plain_door_where_no_test_is_permitted(caplog: pytest.LogCaptureFixture) -> None:
+    config = KafkaConfig(NOWHERE)
+    assert not select_offset_store(config, "orders", PARTITION).keeps_metadata
+    assert re.search(r"without metadata, because: confluent-kafka \d.* is untested.*does not permit", caplog.text)
+    with pytest.raises(UnsafeBroker):
+        require_exactly_once(config, "orders", PARTITION, LazyOffsetStore(config, "orders"))
 
 
 def test_a_broker_that_does_not_answer_says_nothing_about_the_client() -> None:

@@ -28,6 +28,8 @@ from wasmline.job_offsets.resume_offset_commit import ensure_committed_offsets
 from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.kafka.committed_offset_store import require_tested_client
+from wasmline.kafka.librdkafka_ctypes import CLIENT
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance, with_host
 from wasmline.spark.spark_releases import MINOR, input_partition, require_tasks_by_number
@@ -183,6 +185,7 @@ class TransactionalBatches:
             transactional_id=self._job.transactional_id,
             compression=work.deployment.spec.compression,
             topics=work.deployment.spec.topics[1:],
+            client=CLIENT,
             batch_bytes=batch_bytes,
         )
 
@@ -221,7 +224,7 @@ class TransactionalBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTransactions:
-    """Settings of a task's Kafka clients."""
+    """Settings of a task's Kafka clients. ``client``: the release of confluent-kafka that the driver has tested."""
 
     config: str = field(repr=False)
     group: str
@@ -229,9 +232,14 @@ class TaskTransactions:
     compression: str
     batch_bytes: int
     topics: tuple[str, ...]
+    client: str = ""
 
     def transactions(self) -> BatchTransactions:
-        """Return this process's transactions, and close those of an earlier deployment."""
+        """Return this process's transactions, and close those of an earlier deployment.
+
+        Raises ReleaseMismatch if this process has another Kafka client than the driver, which has tested its own.
+        """
+        require_tested_client(self.client)
         if self not in _transactions:
             while _transactions:
                 _transactions.popitem()[1].close()

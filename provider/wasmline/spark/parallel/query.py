@@ -17,6 +17,7 @@ from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.resume_plan import require_same_topic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState, stream_of
 from wasmline.kafka import ConsumerGroups, Topics
+from wasmline.kafka.librdkafka_ctypes import CLIENT
 from wasmline.leases.lease import lease_name
 from wasmline.leases.lease_planner import PlannerConfig
 from wasmline.spark.deployment_tracker import require_running, require_unpaused
@@ -75,6 +76,7 @@ class LeaseQuery(JobQuery):
             slots=self._slots,
             ends=None if self._ends is None else {each.partition: bounds for each, bounds in self._ends.items()},
             keeps_maps=self._run.prepared.keeps_maps,
+            client=CLIENT,
             is_renewed=self._run.is_renewed,
             late=plan.late,
             epoch=max(0, newest.batch_id) if newest else 0,
