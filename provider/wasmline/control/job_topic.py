@@ -94,7 +94,8 @@ class JobOrder:
 class DriverClaim:
     """One micro-batch or lease, recorded before it runs, so that a replay of the batch runs the same generation.
 
-    batch_id: -1 is the driver's claim of the job, made before its query starts, or frees a batch that failed.
+    batch_id: -1 is the driver's claim of the job, made before its query starts, or frees a batch that failed. Before
+        rounds of leases that continue in a checkpoint it is the epoch of the last one.
     checkpoint: the checkpoint of the batch ids. Empty in the first claim of a job: it has no progress yet.
     driver: identifies a driver among those of one run; several processes may claim for one.
     partitions: how many input partitions have committed offsets. From then on a missing one is an error.

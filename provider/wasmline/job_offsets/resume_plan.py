@@ -53,6 +53,7 @@ class RunPlan:
     corrections: those of them to commit to the group first: it has none, or others.
     replayed: the last batch, if this run may repeat some of it.
     late: offsets above ``offsets`` to which tasks of earlier runs may still move the group.
+    epoch: that of the last round of leases in the checkpoint; -1: none.
     """
 
     checkpoint: str
@@ -60,6 +61,7 @@ class RunPlan:
     corrections: dict[int, int] = field(default_factory=dict)
     replayed: DriverClaim | None = None
     late: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    epoch: int = -1
 
 
 def plan_run(
@@ -119,6 +121,7 @@ def plan_run(
         corrections=_differing(offsets, committed),
         replayed=last if is_replayed else None,
         late=late_commit_offsets(last, offsets),
+        epoch=last.batch_id if is_shared and stream.mode == "parallel" else -1,
     )
 
 

@@ -53,7 +53,7 @@ class PlannerConfig:
     that the topic had. slots: how many tasks can run at once, until the driver sets another limit. ends: begin and end
     of the topic's partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset
     maps. client: the release of confluent-kafka with which the driver has tested that. is_renewed: whether the driver
-    has renewed the group's progress just now. late: see DriverClaim. epoch: that of the job's newest round.
+    has renewed the group's progress just now. late: see DriverClaim. epoch: that of the checkpoint's last round.
     """
 
     job: str

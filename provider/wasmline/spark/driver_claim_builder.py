@@ -13,12 +13,15 @@ from wasmline.transactional_ids import VIRTUAL_SHARDS
 
 
 def first_claim(context: DriverContext, run: PlannedRun[Deployment | None]) -> DriverClaim:
-    """Return the claim of a run's checkpoint, before the query starts."""
+    """Return the claim of a run's checkpoint, before the query starts.
+
+    It keeps the epoch of a checkpoint in which rounds of leases continue: a run may end before its first round.
+    """
     plan, replayed = run.plan, run.plan.replayed
     if replayed is not None:
         claim = batch_claim(context, run, replayed.batch_id, replayed.deployment, plan.offsets, replayed.ends)
     else:
-        claim = batch_claim(context, run, -1, run.deployment, plan.offsets, plan.offsets)
+        claim = batch_claim(context, run, plan.epoch, run.deployment, plan.offsets, plan.offsets)
     return replace(claim, left=plan.offsets) if context.stream.delivery == "exactly_once" else claim
 
 

@@ -6,7 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from wasmline.documents import plain
+from wasmline.kafka.config import VARIABLE
 from wasmline.leases.lease_planner import LeaseRound, PlannerConfig
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseReader
 
@@ -48,6 +51,17 @@ def test_before_spark_4_2_a_round_follows_the_one_that_was_planned_last() -> Non
 def test_before_spark_4_2_the_first_round_of_a_driver_follows_the_jobs_newest() -> None:
     made = reader(1, epoch=41)
     assert [made.latestOffset()["epoch"] for _ in range(2)] == [42, 42]
+
+
+def test_before_spark_4_2_a_round_follows_the_checkpoint_s_last_one_that_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, '{"bootstrap.servers": "b:1"}')
+    made = reader(1)
+    made._opened.leases = lambda planned_round: []
+    last = plain(LeaseRound(epoch=41, progress={0: 5}))
+    assert made.partitions(made.initialOffset(), last) == []
+    assert made.latestOffset() == {**last, "epoch": 42}
 
 
 def test_a_reader_is_pickled_without_its_state() -> None:

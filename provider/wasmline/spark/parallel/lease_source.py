@@ -68,6 +68,8 @@ class LeaseReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         config = KafkaConfig.from_environment()
+        if self._last is None:  # Spark repeats the checkpoint's last batch before it asks for another
+            self._last = _to_round(end)
         return [LeasePartition(lease, config) for lease in self._planner.leases(_to_round(end))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:

@@ -64,7 +64,6 @@ class LeaseQuery(JobQuery):
 
     def start(self) -> StreamingQuery:
         job, stream, spark, plan = self._context.job, self._context.stream, self._context.spark, self._run.plan
-        newest = self._context.jobs.last_claim(job.job)
         planned = PlannerConfig(
             job=job.job,
             run=job.run,
@@ -79,7 +78,7 @@ class LeaseQuery(JobQuery):
             client=CLIENT,
             is_renewed=self._run.is_renewed,
             late=plan.late,
-            epoch=max(0, newest.batch_id) if newest else 0,
+            epoch=max(0, plan.epoch),
         )
         spark.dataSource.register(LeaseSource)
         spark.conf.set("spark.sql.streaming.pollingDelay", IDLE_POLL_MS)
@@ -180,4 +179,6 @@ class LeaseQuery(JobQuery):
     def _current_round(self) -> DriverClaim | None:
         """Return the claim of this driver's newest round, None before its first."""
         claim = self._context.jobs.last_claim(self._context.job.job)
-        return None if claim is None or claim.driver != self._context.driver or claim.batch_id < 0 else claim
+        if claim is None or claim.driver != self._context.driver or claim.batch_id <= self._run.plan.epoch:
+            return None
+        return claim
