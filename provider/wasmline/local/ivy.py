@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from xml.sax.saxutils import quoteattr
 
 from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
-from wasmline.local.installed_spark import INSTALL, spark_home
+from wasmline.local.installed_spark import INSTALL, packaged_spark, spark_home
 from wasmline.local.jar_lock import Jar
 from wasmline.local.jvm import find_java
 
@@ -87,8 +87,8 @@ def _run(command: list[str | Path], log: Path) -> None:
 
 
 def _ivy_jar() -> Path:
-    home = spark_home()
-    found = list(home.glob("jars/ivy-*.jar")) if home else []
+    homes = filter(None, (spark_home(), packaged_spark()))
+    found = [jar for home in homes for jar in home.glob("jars/ivy-*.jar")]
     if not found:
         raise PrerequisiteMissing(
             f"the jars are fetched with Spark's Ivy. Install it with: {INSTALL}, or set SPARK_HOME", install=INSTALL

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 from wasmline.errors import PrerequisiteMissing
-from wasmline.local import installed_spark, jar_lock, jars
+from wasmline.local import installed_spark, ivy, jar_lock, jars
 
 
 def test_the_broker_is_locked_to_46_jars_of_one_kafka_release() -> None:
@@ -52,6 +53,68 @@ def test_a_folder_without_sparks_jars_is_no_spark(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(PrerequisiteMissing, match=r"no jars of Spark in .*pip install 'wasmline\[spark\]'"):
         installed_spark.spark_release()
+
+
+BANNER = r"""
+Welcome to
+      ____              __
+     / __/__  ___ _____/ /__
+    _\ \/ _ \/ _ `/ __/  '_/
+   /___/ .__/\_,_/_/ /_/\_\   version 4.1.1.3.5.7191.0-12
+      /_/
+
+Using Scala version 2.13.16, OpenJDK 64-Bit Server VM, 17.0.11
+"""
+
+
+def wrapper(folder: Path, text: str) -> Path:
+    """Make a distribution with a script in the place of spark-submit, and its jars elsewhere."""
+    program = folder / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{text}END\necho >> {folder}/calls\n")
+    program.chmod(0o755)
+    return folder
+
+
+def test_a_spark_whose_jars_are_elsewhere_is_asked_for_its_release_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(wrapper(tmp_path, BANNER)))
+    assert [installed_spark.spark_release() for _ in range(2)] == ["4.1.1", "4.1.1"]
+    assert len((tmp_path / "calls").read_text()) == 1
+
+
+def test_a_wrapper_of_the_path_is_asked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr(installed_spark, "packaged_spark", lambda: None)
+    monkeypatch.setenv("PATH", f"{wrapper(tmp_path, BANNER)}/bin:{os.environ['PATH']}")
+    assert installed_spark.spark_release() == "4.1.1"
+
+
+def test_a_program_that_prints_no_release_is_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(wrapper(tmp_path, "Using Scala version 2.13.16\n")))
+    with pytest.raises(PrerequisiteMissing, match="spark-submit --version prints no release"):
+        installed_spark.spark_release()
+
+
+def test_the_downloader_is_found_in_pyspark_beside_a_spark_home_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jar = tmp_path / "pyspark" / "jars" / "ivy-2.5.3.jar"
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "gone"))
+    monkeypatch.setattr(ivy, "packaged_spark", lambda: tmp_path / "pyspark")
+    assert ivy._ivy_jar() == jar
+
+
+def test_a_spark_home_in_the_package_is_checked_as_the_package_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = installed_spark.packaged_spark()
+    assert packaged is not None
+    monkeypatch.setenv("SPARK_HOME", f"{packaged}/../pyspark")
+    monkeypatch.setattr(installed_spark, "version", {"pyspark": "4.0.4", "pyspark-client": "4.2.0"}.__getitem__)
+    with pytest.raises(PrerequisiteMissing, match="overwritten each other's"):
+        installed_spark.spark_home()
 
 
 @pytest.mark.parametrize(("pyspark", "client", "older"), [("4.0.4", "4.2.0", "4.0.4"), ("4.2.10", "4.2.9", "4.2.9")])
