@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from wasmline.errors import PrerequisiteMissing
 from wasmline.spark.spark_releases import checkpoint_file_manager
 
+logger = logging.getLogger(__name__)
+
 SETTINGS = {
     # Without libhadoop the default manager forks chmod for each checkpoint file, which doubles the cost of a small
     # batch. This one's rename is weaker against two drivers on one checkpoint; the driver's claim excludes that.
@@ -77,17 +79,37 @@ def session(app_name: str, settings: Mapping[str, str], slots: Callable[[], int 
     for key, value in {**SETTINGS, **settings}.items():
         if key in REQUIRED_SETTINGS or not conf.contains(key):
             builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    require_same_release(pyspark.__version__, spark.version)
+    spark = _started(builder)
     spark.sparkContext.setLogLevel("WARN")
     return spark
 
 
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session. Raises PrerequisiteMissing as ``require_same_release`` does, and leaves no new session."""
+    is_new = SparkContext._active_spark_context is None
+    spark = builder.getOrCreate()
+    try:
+        require_same_release(pyspark.__version__, spark.version)
+    except PrerequisiteMissing:
+        if is_new:
+            spark.stop()
+        raise
+    return spark
+
+
 def require_same_release(python: str, jars: str) -> None:
-    """Raise PrerequisiteMissing if PySpark is of another release than Spark's jars. A vendor's suffix may differ."""
-    if re.findall(r"\d+", python)[:3] != re.findall(r"\d+", jars)[:3]:
-        install = f"pip install --force-reinstall --no-deps pyspark=={jars}"
-        raise PrerequisiteMissing(f"PySpark is {python} and its Spark is {jars}: {install}", install=install)
+    """Raise PrerequisiteMissing if PySpark is of another minor release than Spark's jars; warn of another patch.
+
+    A vendor's suffix may differ.
+    """
+    ours, theirs = (re.findall(r"\d+", each)[:3] for each in (python, jars))
+    if ours == theirs:
+        return
+    install = f"pip install --force-reinstall --no-deps pyspark=={'.'.join(theirs)}"
+    text = f"PySpark is {python} and its Spark is {jars}: {install}"
+    if ours[:2] != theirs[:2]:
+        raise PrerequisiteMissing(text, install=install)
+    logger.warning(text)
 
 
 def _cores_of(slots: int, conf: SparkConf) -> int:
@@ -112,7 +134,7 @@ def local_session(app_name: str, jars: Iterable[Path]) -> SparkSession:
     settings = {**SETTINGS, "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false"}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _started(builder)
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it repeats errors, with the plan of Java
     return spark
