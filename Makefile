@@ -86,7 +86,7 @@ backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for 
 acls: $(INSTALLED) ## each part with exactly its ACLs on a broker with an authorizer, and without each of them (about 8 minutes)
 	@$(LONG) tests/integration/kafka/test_acls.py
 
-matrix: $(INSTALLED) ## a short set of tests on the wheel, by Airflow, PySpark and Python (an hour; ARGS="--spark 4.0 --python 3.12")
+matrix: $(INSTALLED) ## a short set of tests on the wheel, by Airflow, PySpark and Python (an hour and a half; ARGS="--spark 4.0 --python 3.12")
 	@PYTHONPATH=tests $(BIN)/python -P tests/matrix.py $(ARGS)
 
 clean: ## remove the environment and what the demo left

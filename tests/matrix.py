@@ -28,7 +28,7 @@ from support.installed.environment import (
 )
 
 AIRFLOWS = ("3.3.0", "newest")
-SPARKS = ("4.0", "4.2")
+SPARKS = ("4.0", "4.1", "4.2")
 PYTHONS = ("3.11", "3.12", "3.13")
 LOGS = REPOSITORY / "build" / "matrix"
 TESTS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyspark
 
-from wasmline.errors import PrerequisiteMissing
+from wasmline.errors import JobError, PrerequisiteMissing
 
 MINOR = tuple(int(each) for each in pyspark.__version__.split(".")[:2])
 
@@ -18,8 +18,16 @@ def checkpoint_file_manager(minor: tuple[int, ...] = MINOR) -> str:
 
 
 def input_partition(task: Any, minor: tuple[int, ...] = MINOR) -> Any:
-    """Return what a source planned for a task, from the task's partition in the query plan."""
-    return task.inputPartition().get() if minor >= (4, 2) else task.inputPartitions().head()
+    """Return what a source planned for a task, from the task's partition in the query plan.
+
+    Before 4.2 a task may have several parts: raises JobError unless it has one, for others would be left out.
+    """
+    if minor >= (4, 2):
+        return task.inputPartition().get()
+    parts = task.inputPartitions()
+    if parts.size() != 1:
+        raise JobError(f"Spark gives {parts.size()} parts of the input to one task, and not one")
+    return parts.head()
 
 
 def require_tasks_by_number(reason: str, minor: tuple[int, ...] = MINOR) -> None:

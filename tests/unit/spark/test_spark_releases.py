@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wasmline.errors import PrerequisiteMissing
+from wasmline.errors import JobError, PrerequisiteMissing
 from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.microbatch import transactional_batches
@@ -26,12 +26,24 @@ def test_the_file_manager_of_checkpoints_is_where_each_minor_has_it(minor: tuple
     assert checkpoint_file_manager() in SETTINGS.values()
 
 
+def task(minor: tuple[int, int], *parts: str) -> Any:
+    """Return a task's partition of the query plan: a sequence of Scala before 4.2, an option since."""
+    found = SimpleNamespace(size=lambda: len(parts), head=lambda: parts[0])
+    if minor < (4, 2):
+        return SimpleNamespace(inputPartitions=lambda: found)
+    return SimpleNamespace(inputPartition=lambda: SimpleNamespace(get=found.head))
+
+
 @pytest.mark.parametrize("minor", [(4, 0), (4, 1), (4, 2)])
 def test_the_range_of_a_task_is_found_in_the_plan_of_each_minor(minor: tuple[int, int]) -> None:
-    older = SimpleNamespace(inputPartitions=lambda: SimpleNamespace(head=lambda: "range"))
-    newer = SimpleNamespace(inputPartition=lambda: SimpleNamespace(get=lambda: "range"))
-    task: Any = older if minor < (4, 2) else newer
-    assert input_partition(task, minor) == "range"
+    assert input_partition(task(minor, "range"), minor) == "range"
+
+
+@pytest.mark.parametrize("minor", [(4, 0), (4, 1)])
+@pytest.mark.parametrize("parts", [(), ("range", "another")])
+def test_a_task_of_no_part_or_of_several_is_refused(minor: tuple[int, int], parts: tuple[str, ...]) -> None:
+    with pytest.raises(JobError, match=f"gives {len(parts)} parts of the input to one task"):
+        input_partition(task(minor, *parts), minor)
 
 
 @pytest.mark.parametrize(
