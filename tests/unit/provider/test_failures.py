@@ -1,8 +1,10 @@
 """Which failures of a task are retried: decided for every error."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -101,13 +103,44 @@ METHODS = {
 }
 
 
-def test_a_library_of_an_extra_that_is_not_installed_fails_at_once_with_the_line_that_installs_it() -> None:
-    @fail_at_once
-    def execute() -> None:
-        raise ModuleNotFoundError("No module named 'wasmtime'", name="wasmtime")
+def load(name: str) -> None:
+    __import__(name)
 
-    with pytest.raises(AirflowFailException, match=r"wasmtime is not installed: pip install 'wasmline\[wasm\]'"):
-        execute()
+
+def follow(following: Callable[[], None]) -> None:
+    following()
+
+
+def importing(library: str, *modules: str) -> Callable[[], None]:
+    """Return an operator's method of the first module; each calls one of the next, and the last imports a library."""
+    call = FunctionType(load.__code__, {"__name__": modules[-1]}, argdefs=(library,))
+    for module in reversed(modules[:-1]):
+        call = FunctionType(follow.__code__, {"__name__": module}, argdefs=(call,))
+    return fail_at_once(call)
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "modules"),
+    [
+        ("wasmtime", "wasm", ["wasmline.wasm.engine"]),
+        ("py4j", "spark", ["wasmline_provider.hooks.spark", "pyspark.context"]),
+    ],
+)
+def test_a_library_of_an_extra_that_is_not_installed_fails_at_once_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, library: str, extra: str, modules: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(AirflowFailException, match=rf"{library} is not installed: pip install 'wasmline\[{extra}\]'"):
+        importing(library, *modules)()
+
+
+@pytest.mark.parametrize("modules", [["shop"], ["wasmline.pipeline.handler_loader", "shop", "pyspark.sql"]])
+def test_a_library_that_a_module_of_the_user_needs_is_as_ever(
+    monkeypatch: pytest.MonkeyPatch, modules: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError):
+        importing("pandas", *modules)()
 
 
 def test_a_module_of_the_user_that_is_missing_is_as_ever() -> None:
