@@ -77,6 +77,7 @@ class Spark:
         self.dataSource = SimpleNamespace(register=lambda source: self.sources.update({source.name(): source}))
         self.idle: list[Process] = []
         self.sparkContext = SimpleNamespace(
+            uiWebUrl=None,
             accumulator=lambda value, _: Accumulator(value),
             broadcast=lambda value: SimpleNamespace(value=value, destroy=lambda: None),
             statusTracker=lambda: SimpleNamespace(getActiveStageIds=list),
