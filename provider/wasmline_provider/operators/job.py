@@ -90,6 +90,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
     )
     template_fields_renderers = {"conf": "json", "spark_options": "json"}
     output_keys: ClassVar[tuple[str, ...]] = ("job", "run", "state", "action", "changed", "replaced_by")
+    optional_keys: ClassVar[tuple[str, ...]] = ("action", "changed", "replaced_by")
     external_id_key = "wasmline_run"
     ui_color = "#e8f1fb"
     operator_extra_links = (JOB_STATUS, SPARK_UI)

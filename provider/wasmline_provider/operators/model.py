@@ -127,6 +127,7 @@ class TrainModelOperator(SparkJobOperator):
         *("champion", "champion_metrics", "decision", "policy", "window", "candidates", "slice", "new_rows"),
         *("warnings", "seconds", "spec_version", "skipped"),
     )
+    optional_keys = (*SparkJobOperator.optional_keys, "skipped")
 
     def __init__(
         self,

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.definitions._internal.types import ArgNotSet
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
+from airflow.sdk.exceptions import XComNotFound
+
+WHOLE = "return_value"
+"""The key of an XCom with the whole result."""
 
 
 class MultipleOutputsOperator(BaseOperator):
@@ -20,6 +26,9 @@ class MultipleOutputsOperator(BaseOperator):
     output_keys: ClassVar[tuple[str, ...]] = ()
     """The keys of the result. A subclass that returns others adds them."""
 
+    optional_keys: ClassVar[tuple[str, ...]] = ()
+    """Those of ``output_keys`` that some results do not have, and which are None in them."""
+
     def __init__(self, *, multiple_outputs: bool = True, **kwargs: Any) -> None:
         super().__init__(multiple_outputs=multiple_outputs, **kwargs)
 
@@ -29,7 +38,7 @@ class MultipleOutputsOperator(BaseOperator):
 
 
 class KeyedOutput(PlainXComArg):
-    """A reference to the result of a task, which knows its keys."""
+    """A reference to the result of a task, or to a key of it."""
 
     operator: MultipleOutputsOperator
 
@@ -41,4 +50,29 @@ class KeyedOutput(PlainXComArg):
                 f"the output of {self.operator.task_id} has no key {item!r}: {type(self.operator).__name__} returns "
                 f"{', '.join(known)}"
             )
-        return super().__getitem__(item)
+        return KeyedOutput(self.operator, item)
+
+    def resolve(self, context: Mapping[str, Any]) -> Any:
+        """Return the XCom, which is None for a key only if the task returned None.
+
+        A key that was not pushed is read from the whole result, such as of a run of a release that pushed only that.
+        Raises XComNotFound if the result has no such key, or if there is none, such as of a task that was marked as
+        successful by a user: an operator takes None for the latest version.
+        """
+        value = super().resolve(context)
+        if self.key == WHOLE or not _is_missing(value):
+            return value
+        whole = PlainXComArg(self.operator).resolve(context)
+        if isinstance(whole, list):  # of the mapped task instances of a group
+            return [self._select(each, context) for each in whole]
+        return self._select(whole, context)
+
+    def _select(self, result: Any, context: Mapping[str, Any]) -> Any:
+        if isinstance(result, Mapping) and (self.key in result or self.key in self.operator.optional_keys):
+            return result.get(self.key)
+        raise XComNotFound(context["ti"].dag_id, self.operator.task_id, self.key)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether an XCom, or one of several task instances', is missing or None."""
+    return value is None or (isinstance(value, list) and any(isinstance(each, ArgNotSet) for each in value))

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, task
+from airflow.sdk import DAG, BaseOperator, XComArg, task, task_group
+from airflow.sdk.definitions.xcom_arg import serialize_xcom_arg
+from airflow.serialization.serialized_objects import DagSerialization
 
 import wasmline_provider
 from wasmline.build import BuildReport, SampleReport
@@ -111,6 +113,110 @@ def test_each_key_and_the_whole_are_arguments_of_other_tasks(run_dag: Callable[.
         read(build.output["digest"], build.output["version"], build.output)
     assert run_dag(dag).state == "success"
     assert found == [("sha256:1", None, ["-O2"])]
+
+
+class Marked(WasmBuildOperator):
+    """Returns nothing, as a task that a user has marked as successful."""
+
+    def execute(self, context: Any) -> None:  # type: ignore[override]
+        """Do nothing."""
+
+
+class Earlier(Release):
+    """Pushes only the whole result, as an earlier release did."""
+
+    def execute(self, context: Any) -> None:  # type: ignore[override]
+        context["ti"].xcom_push("return_value", super().execute(context))
+
+
+class Stream(SparkStreamOperator):
+    """Returns the results of a stream that was replaced."""
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        return {"state": "replaced", "job": "j", "run": "r", "replaced_by": "newer"}
+
+
+def read_key(run_dag: Callable[..., Any], upstream: Callable[[], MultipleOutputsOperator], key: str) -> list[Any]:
+    """Return what a task reads of the key, nothing if it fails."""
+    found: list[Any] = []
+    with DAG("one_key", schedule=None) as dag:
+
+        @task
+        def read(value: Any) -> None:
+            found.append(value)
+
+        read(upstream().output[key])
+    assert run_dag(dag).state == ("success" if found else "failed")
+    return found
+
+
+@pytest.mark.parametrize("operator", [Release, Earlier])
+@pytest.mark.parametrize(("key", "value"), [("digest", "sha256:1"), ("version", None)])
+def test_a_key_is_read_from_the_whole_result_if_only_that_was_pushed(
+    run_dag: Callable[..., Any], operator: type[WasmBuildOperator], key: str, value: Any
+) -> None:
+    assert read_key(run_dag, lambda: operator(task_id="build", project="p"), key) == [value]
+
+
+@pytest.mark.parametrize(
+    ("operator", "key"), [(Marked, "version"), (Release, "seconds")], ids=["no result", "a result without the key"]
+)
+def test_a_key_that_was_not_returned_fails_the_task_that_reads_it(
+    run_dag: Callable[..., Any], operator: type[WasmBuildOperator], key: str
+) -> None:
+    assert read_key(run_dag, lambda: operator(task_id="build", project="p"), key) == []
+
+
+@pytest.mark.parametrize(("key", "found"), [("replaced_by", ["newer"]), ("changed", [None]), ("digest", [])])
+def test_a_key_that_some_results_have_is_none_without_it(
+    run_dag: Callable[..., Any], key: str, found: list[Any]
+) -> None:
+    assert read_key(run_dag, lambda: Stream(task_id="s", job="j", storage="s", transform="t"), key) == found
+
+
+@pytest.mark.parametrize("operator", [Release, Earlier])
+def test_the_key_of_each_task_of_a_mapped_group_is_read_inside_and_after_it(
+    run_dag: Callable[..., Any], operator: type[WasmBuildOperator]
+) -> None:
+    inside, after = [], []
+    with DAG("group", schedule=None) as dag:
+
+        @task
+        def read(value: Any) -> None:
+            inside.append(value)
+
+        @task
+        def collect(values: Any) -> None:
+            after.append(list(values))
+
+        @task_group
+        def build_each(project: str) -> Any:
+            build = operator(task_id="build", project=project)
+            read(build.output["digest"])
+            collected.append(build)
+
+        collected: list[WasmBuildOperator] = []
+        build_each.expand(project=["a", "b"])
+        collect(collected[0].output["digest"])
+    assert run_dag(dag).state == "success"
+    assert (inside, after) == (["sha256:1"] * 2, [["sha256:1"] * 2])
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
+def test_keys_that_some_results_do_not_have_are_keys(operator: type[MultipleOutputsOperator]) -> None:
+    assert set(operator.optional_keys) <= set(operator.output_keys)
+
+
+def test_a_reference_to_a_key_is_serialized_as_airflow_s_own() -> None:
+    publish = WasmPublishOperator(task_id="publish", project="p", registry="r")
+    key = publish.output["version"]
+    assert serialize_xcom_arg(key) == serialize_xcom_arg(XComArg(publish, key="version"))
+    with DAG("stored", schedule=None) as dag:
+        made = WasmPublishOperator(task_id="publish", project="p", registry="r")
+        WasmDeployOperator(task_id="one", registry="r", name="a", version=made.output["version"])
+        WasmDeployOperator.partial(task_id="two", registry="r", version=made.output["version"]).expand(name=["a"])
+    read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert all(read.get_task(each).upstream_task_ids == {"publish"} for each in ("one", "two"))
 
 
 def test_a_key_is_an_argument_of_a_mapped_task() -> None:
