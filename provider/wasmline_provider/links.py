@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink
 
+from wasmline.background_call import BackgroundCall
 from wasmline.repeated_errors import error_line
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
 log = logging.getLogger(__name__)
+
+PUBLISH_TIMEOUT_S = 10.0
+"""Maximum seconds to wait for Airflow's answer; a link that is written later works, too."""
 
 WEB_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,300}(?:/[!-~]{0,1000})?")
 
@@ -33,10 +37,18 @@ class PublishedLink(BaseOperatorLink):
         return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
 
     def publish(self, ti: Any, url: str) -> None:
-        """Let the link of a task instance lead to ``url``, nowhere if that is no web address.
+        """Let the link of a task instance lead to ``url``, nowhere if that is no web address; in a task's process.
 
-        It may come from a record of the cluster, and a browser opens it. An error is logged: the job goes on.
+        It may come from a record of the cluster, and a browser opens it. An error is logged: the job goes on. What
+        ``on_kill`` raises in a signal's handler meanwhile is raised, and ``on_kill`` finds the connection to Airflow
+        free: another thread writes.
         """
+        call = BackgroundCall(lambda: self.write(ti, url))
+        if not call.wait(PUBLISH_TIMEOUT_S):
+            log.warning("the link %s is not published: no answer within %.0f s", self.name, PUBLISH_TIMEOUT_S)
+
+    def write(self, ti: Any, url: str) -> None:
+        """Do what ``publish`` does, in this thread: an error is logged."""
         from airflow.sdk.execution_time.xcom import XCom
 
         try:

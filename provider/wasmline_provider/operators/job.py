@@ -130,6 +130,8 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         """Whether it is being ordered or adopted."""
         self._starts_driver = self._is_killed = False
         """Whether its driver is being started, and whether a kill came meanwhile."""
+        self._end: AirflowException | None = None
+        """What ``on_kill`` has raised to end this process."""
         self._has_deferred = False
         self.has_run_ended = False
         """Whether the run that the task waited for has ended."""
@@ -192,11 +194,11 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
     @fail_at_once
     def execute(self, context: Context) -> Any:
         self._task = context["ti"]
-        JOB_STATUS.publish(self._task, self._task.log_url)
         self._starting = True
         store = context.get("task_state_store")
         earlier: Any = store.get(self.external_id_key) if store else None
         self._running = earlier or None
+        JOB_STATUS.publish(self._task, self._task.log_url)
         if not self.deferrable:
             return self.execute_resumable(context)
         return self._execute_deferred(context, earlier)
@@ -276,12 +278,17 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
             self._stop(run, by=by)
         elif run is not None and not self._has_deferred:
             self._running = None
-            raise AirflowException(
+            raise self._ended(
                 f"this process is to end, and nobody has ended the task: job {run['job']}, run {run['run']}, goes on, "
                 f"and the task's next try waits for it. To stop it: wasmline stop {run['job']}"
             )
         if starting and not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
-            raise AirflowException(f"this process is to end while it starts or adopts a run of job {self.job}")
+            raise self._ended(f"this process is to end while it starts or adopts a run of job {self.job}")
+
+    def _ended(self, message: str) -> AirflowException:
+        """Return the error that ends this process; if anything catches it, no run is ordered later."""
+        self._end = AirflowException(message)
+        return self._end
 
     def _killed_by(self) -> StoppedBy | None:
         """Return who has ended the task; None if nobody has, or if Airflow does not say so, which is logged."""
@@ -321,11 +328,16 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
 
     def submit_job(self, context: Context) -> Any:
         self._starting = True
+        self._require_no_end()
         run = self._submit_job(context)
         if self._is_killed:
             self.on_kill()
         self._starting = False
         return run
+
+    def _require_no_end(self) -> None:
+        if self._end is not None:
+            raise self._end
 
     def _submit_job(self, context: Context) -> dict[str, Any]:
         from wasmline.digests import digest_of
@@ -340,6 +352,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         spec = self.spec(context)
 
         def before_order(run: JobRun) -> None:
+            self._require_no_end()
             if placement.launch_request is None:
                 spark.prepare(Path(run.log))
             self._running = plain(run)  # a kill stops it from now on

@@ -190,13 +190,16 @@ class SparkStreamOperator(SparkJobOperator):
 
     def _start(self, context: Context) -> dict[str, Any]:
         """Ensure the run, and return it once its driver has started."""
+        self._starting = True  # a signal ends the process
         JOB_STATUS.publish(context["ti"], context["ti"].log_url)
         ensured = self.submit_job(context)
+        self._starting = True  # until the task knows that its driver has started
         if store := context.get("task_state_store"):
             store.set(self.external_id_key, ensured)
         with self._client() as client:
             report = client.await_start(to_job_run(ensured))
         SPARK_UI.publish(context["ti"], report.spark_ui)
+        self._starting = False
         require_success(report, ensured["log"], may_be_stopped=self.may_be_stopped)
         names = ("job", "run", "action", "changed")
         return {"state": report.state.value, **{name: ensured[name] for name in names}}

@@ -192,10 +192,10 @@ class JobTrigger(BaseTrigger):
         """Let the task's link lead to the driver's UI; without an answer of Airflow it stays as it is."""
         if self.task_instance is None:
             return
-        publish = sync_to_async(SPARK_UI.publish, thread_sensitive=False, executor=_LINK_PUBLISHER)
+        write = sync_to_async(SPARK_UI.write, thread_sensitive=False, executor=_LINK_PUBLISHER)
         with suppress(TimeoutError):
             async with asyncio.timeout(TRIGGER_ANSWER_TIMEOUT_S):
-                await publish(self.task_instance, url)
+                await write(self.task_instance, url)
 
     async def _killed_by(self) -> StoppedBy | None:
         """Return who has ended the task, a user if there is none; None if nobody has. Raises what Airflow does."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from airflow.sdk.execution_time.xcom import XCom
 
 from support.outlet_events import OutletEvents
 from wasmline import control, kafka
@@ -46,8 +49,8 @@ BOUNDED: dict[str, Any] = {"trigger_interval": None}
 
 
 def stream(**options: Any) -> SparkStreamOperator:
-    arguments = {"trigger_interval": "1 second", **options}
-    return SparkStreamOperator(task_id="t", job="j", transform="d", storage="s", deferrable=True, **arguments)
+    arguments = {"trigger_interval": "1 second", "deferrable": True, **options}
+    return SparkStreamOperator(task_id="t", job="j", transform="d", storage="s", **arguments)
 
 
 def context(began: datetime | None = None, store: dict[str, Any] | None = None) -> Any:
@@ -155,6 +158,67 @@ def test_a_lost_run_ends_with_the_end_of_its_driver_s_log(tmp_path: Path) -> Non
 def test_a_connection_that_does_not_exist_fails_the_task_without_a_retry() -> None:
     with pytest.raises(AirflowFailException, match="not defined"):
         stream().execute_complete({}, {**RUN, "state": UNKNOWN_CONNECTION, "message": "not defined"})
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Lock]:
+    """Airflow's connection, of one request at a time: SIGTERM comes while the first link is published."""
+    lock, signals = threading.Lock(), iter([signal.SIGTERM])
+
+    def publish(*arguments: Any, **options: Any) -> None:
+        with lock:
+            for each in signals:
+                os.kill(os.getpid(), each)
+
+    monkeypatch.setattr(XCom, "set", publish)
+    before = signal.getsignal(signal.SIGTERM)
+    yield lock
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("options", [{}, {"deferrable": False}, {"wait_for_completion": False}])
+@pytest.mark.parametrize("store", [{}, {"wasmline_run": RUN}], ids=["first", "retry"])
+@pytest.mark.parametrize("state", ["running", "failed"])
+def test_a_signal_while_a_link_is_published_ends_the_process_before_anything_is_ordered(
+    monkeypatch: pytest.MonkeyPatch,
+    stops: Stops,
+    connection: threading.Lock,
+    options: dict[str, Any],
+    store: dict[str, Any],
+    state: str,
+) -> None:
+    def get_task_states(**of: Any) -> dict[str, Any]:
+        assert connection.acquire(timeout=60), "the thread that got the signal holds the connection"
+        connection.release()
+        return {TASK.run_id: {"t": state}}
+
+    ordered: list[str] = []
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(get_task_states))
+    monkeypatch.setattr(SparkStreamOperator, "_submit_job", lambda self, context: ordered.append("run"))
+    monkeypatch.setattr(SparkStreamOperator, "get_job_status", lambda self, run, context: ordered.append("adopted"))
+    operator = stream(**options)
+    signal.signal(signal.SIGTERM, lambda number, frame: operator.on_kill())
+    started = context(store=dict(store))
+    started["ti"].stats_tags = {}
+    with pytest.raises(AirflowException, match="this process is to end"):
+        operator.execute(started)
+    assert ordered == []
+    waits = options.get("wait_for_completion", True)
+    assert stops == ([("r", "user")] if store and state == "failed" and waits else [])
+
+
+def test_a_process_that_is_to_end_orders_nothing_even_if_its_error_was_caught(
+    monkeypatch: pytest.MonkeyPatch, stops: Stops
+) -> None:
+    ordered: list[str] = []
+    monkeypatch.setattr(SparkStreamOperator, "_submit_job", lambda self, context: ordered.append("run"))
+    operator = stream()
+    operator._starting = True
+    with suppress(AirflowException):
+        operator.on_kill()
+    with pytest.raises(AirflowException, match="this process is to end"):
+        operator.submit_job(context())
+    assert ordered == []
 
 
 def test_a_process_that_is_killed_while_it_submits_ends_before_a_run_is_started(
