@@ -34,7 +34,7 @@ class PublishedLink(BaseOperatorLink):
         """Return the published URL, "" without one. Airflow stores the answer whenever the task's process ends."""
         from airflow.sdk.execution_time.xcom import XCom
 
-        return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
+        return self._checked(str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or ""))
 
     def publish(self, ti: Any, url: str) -> None:
         """Let the link of a task instance lead to ``url``, nowhere if that is no web address; in a task's process.
@@ -54,7 +54,7 @@ class PublishedLink(BaseOperatorLink):
         try:
             XCom.set(
                 self.xcom_key,
-                url if WEB_URL.fullmatch(url) else "",
+                self._checked(url),
                 dag_id=ti.dag_id,
                 task_id=ti.task_id,
                 run_id=ti.run_id,
@@ -62,6 +62,10 @@ class PublishedLink(BaseOperatorLink):
             )
         except Exception as error:
             log.warning("the link %s is not published: %s", self.name, error_line(error))
+
+    def _checked(self, url: str) -> str:
+        """Return a URL that a browser may open, "" for another."""
+        return url if WEB_URL.fullmatch(url) else ""
 
 
 class JobStatusLink(PublishedLink):

@@ -171,7 +171,10 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
 
     @abstractmethod
     def result(self, report: JobReport, context: Context) -> dict[str, Any]:
-        """Return the result of a successful run, small enough for XCom."""
+        """Return the result of a successful run, small enough for XCom.
+
+        The report is a record of the cluster, and each key an XCom: the task returns those of ``output_keys`` only.
+        """
 
     def event_facts(self, kafka: KafkaConfig) -> dict[str, Any]:
         """Return what the events of the task's outlets have besides the result."""
@@ -466,13 +469,9 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
             return self._without_report(external_id, "replaced", str(error), "")
         require_success(report, external_id["log"], may_be_stopped=self.may_be_stopped)
         ensured = {name: external_id[name] for name in ("action", "changed") if external_id.get(name)}
-        result = {
-            "job": report.job,
-            "run": report.run,
-            "state": report.state.value,
-            **ensured,
-            **self.result(report, context),
-        }
+        own = {"job": report.job, "run": report.run, "state": report.state.value, **ensured}
+        found = {**self.result(report, context), **own}
+        result = {name: found[name] for name in (*own, *found) if name in self.output_keys}
         if self.outlets:
             kafka = KafkaHook(self.kafka_conn_id).get_conn()
             record(context, self.outlets, {**result, **self.event_facts(kafka)}, kafka=kafka)

@@ -501,3 +501,18 @@ def test_the_event_of_a_stream_has_its_counts_and_where_its_topics_stand(monkeyp
     result = stream(**BOUNDED, outlets=[outlet]).get_job_result(RUN, cast(Any, {"outlet_events": events}))
     assert result == {"job": "j", "run": "r", "state": "succeeded", "digest": "d", "records_in": 12, "batches": 1}
     assert events[outlet].extra == {**result, "read_offsets": {"0": 5, "1": 7}, "end_offsets": {"0": 12}}
+
+
+def test_a_report_makes_no_xcoms_of_other_names_and_cannot_say_that_it_is_another_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    foreign = {"_link_SparkUiLink": "javascript:alert(1)", "return_value": 1, "skipped": 1, "job": "another", "run": ""}
+    report = JobReport.now("j", "r", JobState.SUCCEEDED, result={**foreign, "state": "x", "records_in": 12})
+
+    @contextmanager
+    def client(self: SparkStreamOperator) -> Iterator[Any]:
+        yield SimpleNamespace(report=lambda run: report)
+
+    monkeypatch.setattr(SparkStreamOperator, "_client", client)
+    result = stream().get_job_result(RUN, context())
+    assert result == {"job": "j", "run": "r", "state": "succeeded", "records_in": 12, "batches": 0}

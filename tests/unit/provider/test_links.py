@@ -9,6 +9,7 @@ import pytest
 from airflow.api_fastapi.core_api.routes.public.extra_links import get_extra_links
 from airflow.models.dagbag import DBDagBag
 from airflow.sdk import DAG
+from airflow.sdk.bases.xcom import BaseXCom
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 
@@ -147,6 +148,14 @@ def test_each_operator_of_a_job_has_the_links_of_the_metadata() -> None:
     for operator in (SparkStreamOperator, TrainModelOperator):
         made = [type(each) for each in operator.operator_extra_links]
         assert [f"{each.__module__}.{each.__name__}" for each in made] == listed
+
+
+def test_what_another_wrote_as_a_link_is_not_stored_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SparkStreamOperator(task_id="t", job="j", transform="t", storage="s", trigger_interval="1 second")
+    written = iter([UI, "javascript:alert(1)"])
+    monkeypatch.setattr(BaseXCom, "get_value", lambda **of: next(written))
+    assert SPARK_UI.get_link(made, ti_key=None) == UI  # type: ignore[arg-type]
+    assert SPARK_UI.get_link(made, ti_key=None) == ""  # type: ignore[arg-type]
 
 
 def test_a_link_that_cannot_be_published_fails_no_task(caplog: pytest.LogCaptureFixture) -> None:
