@@ -1,14 +1,15 @@
 """Links from the page of a task in Airflow's UI to its job.
 
-Airflow's API server reads a link's URL from an XCom. It is published there as soon as it is known, so that a link works
-while its task runs or is deferred.
+Airflow's API server reads a link's URL from an XCom, and knows no custom XCom backend: links bypass it, as what Airflow
+itself stores of a link does. It is published as soon as it is known, so that a link works while its task runs or is
+deferred.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import BaseOperatorLink
 
@@ -32,16 +33,15 @@ class PublishedLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return the published URL, "" without one. Airflow stores the answer whenever the task's process ends."""
-        from airflow.sdk.execution_time.xcom import XCom
+        from airflow.sdk.bases.xcom import BaseXCom
 
-        return self._checked(str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or ""))
+        return self._checked(str(BaseXCom.get_value(ti_key=cast("Any", ti_key), key=self.xcom_key) or ""))
 
     def publish(self, ti: Any, url: str) -> None:
-        """Let the link of a task instance lead to ``url``, nowhere if that is no web address; in a task's process.
+        """Let the link of a task instance lead to ``url``; in a task's process.
 
-        It may come from a record of the cluster, and a browser opens it. An error is logged: the job goes on. What
-        ``on_kill`` raises in a signal's handler meanwhile is raised, and ``on_kill`` finds the connection to Airflow
-        free: another thread writes.
+        An error is logged: the job goes on. What ``on_kill`` raises in a signal's handler meanwhile is raised, and
+        ``on_kill`` finds the connection to Airflow free: another thread writes.
         """
         call = BackgroundCall(lambda: self.write(ti, url))
         if not call.wait(PUBLISH_TIMEOUT_S):
@@ -49,10 +49,10 @@ class PublishedLink(BaseOperatorLink):
 
     def write(self, ti: Any, url: str) -> None:
         """Do what ``publish`` does, in this thread: an error is logged."""
-        from airflow.sdk.execution_time.xcom import XCom
+        from airflow.sdk.bases.xcom import BaseXCom
 
         try:
-            XCom.set(
+            BaseXCom.set(
                 self.xcom_key,
                 self._checked(url),
                 dag_id=ti.dag_id,
@@ -64,7 +64,7 @@ class PublishedLink(BaseOperatorLink):
             log.warning("the link %s is not published: %s", self.name, error_line(error))
 
     def _checked(self, url: str) -> str:
-        """Return a URL that a browser may open, "" for another."""
+        """Return a URL, "" for what is none: it may come from a record of the cluster, and a browser opens it."""
         return url if WEB_URL.fullmatch(url) else ""
 
 
@@ -72,6 +72,9 @@ class JobStatusLink(PublishedLink):
     """Leads to the task's log in Airflow's UI, where each changed report of the job is a line."""
 
     name = "Job status"
+
+    def _checked(self, url: str) -> str:
+        return url  # Airflow's own, and its base_url may be relative
 
 
 class SparkUiLink(PublishedLink):

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
@@ -23,7 +24,6 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
-from airflow.sdk.execution_time.xcom import XCom
 
 from support.outlet_events import OutletEvents
 from wasmline import control, kafka
@@ -170,7 +170,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Lock]:
             for each in signals:
                 os.kill(os.getpid(), each)
 
-    monkeypatch.setattr(XCom, "set", publish)
+    monkeypatch.setattr(BaseXCom, "set", publish)
     before = signal.getsignal(signal.SIGTERM)
     yield lock
     signal.signal(signal.SIGTERM, before)

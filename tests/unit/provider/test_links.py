@@ -10,13 +10,15 @@ from airflow.api_fastapi.core_api.routes.public.extra_links import get_extra_lin
 from airflow.models.dagbag import DBDagBag
 from airflow.sdk import DAG
 from airflow.sdk.bases.xcom import BaseXCom
+from airflow.sdk.execution_time import task_runner, xcom
+from airflow.sdk.execution_time.comms import XComResult
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 
 from wasmline_provider import run_wait
 from wasmline_provider.get_provider_info import get_provider_info
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.links import SPARK_UI, WEB_URL, SparkUiLink
+from wasmline_provider.links import JOB_STATUS, SPARK_UI, WEB_URL, SparkUiLink
 from wasmline_provider.operators.model import TrainModelOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.run_monitor import RunEnd, RunEvent, SparkUi
@@ -156,6 +158,39 @@ def test_what_another_wrote_as_a_link_is_not_stored_either(monkeypatch: pytest.M
     monkeypatch.setattr(BaseXCom, "get_value", lambda **of: next(written))
     assert SPARK_UI.get_link(made, ti_key=None) == UI  # type: ignore[arg-type]
     assert SPARK_UI.get_link(made, ti_key=None) == ""  # type: ignore[arg-type]
+
+
+class Elsewhere(BaseXCom):
+    """A custom backend: Airflow's API server reads what it stores, and not what that stands for."""
+
+    @staticmethod
+    def serialize_value(value: Any, **of: Any) -> str:
+        return "s3://bucket/xcom"
+
+    @staticmethod
+    def deserialize_value(result: Any) -> Any:
+        raise ValueError("not of this backend")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost:8080/dags/d/runs/r/tasks/t", "/airflow/dags/d/runs/ü/tasks/t", f"https://a/{'x' * 2_000}"],
+)
+def test_airflow_s_own_address_of_a_log_is_published_as_it_is_without_a_custom_backend(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    sent: list[Any] = []
+
+    def send(message: Any) -> Any:
+        sent.append(message)
+        return XComResult(key=message.key, value=url)
+
+    monkeypatch.setattr(xcom, "XCom", Elsewhere)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    ti = SimpleNamespace(dag_id="d", task_id="t", run_id="r", map_index=-1)
+    JOB_STATUS.publish(ti, url)
+    assert [(each.key, each.value) for each in sent] == [(JOB_STATUS.xcom_key, url)]
+    assert JOB_STATUS.get_link(None, ti_key=ti) == url  # type: ignore[arg-type]
 
 
 def test_a_link_that_cannot_be_published_fails_no_task(caplog: pytest.LogCaptureFixture) -> None:
