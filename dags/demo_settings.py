@@ -6,12 +6,19 @@ import os
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-HOME = Path(os.environ.get("WASMLINE_HOME") or REPOSITORY / "build" / "demo")
+HOME = Path(os.environ.get("WASMLINE_HOME") or REPOSITORY / "build" / "demo").absolute()
+
+
+def _place(variable: str, folder: str) -> str:
+    """Return the URL or the absolute folder that a variable names, by default ``folder`` below HOME."""
+    place = os.environ.get(variable) or str(HOME / folder)
+    return place if "://" in place else str(Path(place).absolute())
+
 
 PROJECT = str(REPOSITORY / "wasm_modules" / "delivery_distance")
-REGISTRY = os.environ.get("WASMLINE_REGISTRY") or str(HOME / "registry")
-MODELS = os.environ.get("WASMLINE_MODELS") or str(HOME / "models")
-STORAGE = os.environ.get("WASMLINE_STORAGE") or str(HOME / "storage")
+REGISTRY = _place("WASMLINE_REGISTRY", "registry")
+MODELS = _place("WASMLINE_MODELS", "models")
+STORAGE = _place("WASMLINE_STORAGE", "storage")
 
 KAFKA = os.environ.get("WASMLINE_KAFKA_CONN_ID") or "kafka_default"
 KAFKA_SERVER = os.environ.get("WASMLINE_KAFKA_SERVER") or "localhost:9092"

@@ -68,7 +68,7 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
     The storage's protocol, or ``file``, is its authority: of two registries with the same path, each has its own.
     """
     path = posixpath.normpath(f"/{uri.path.lstrip('/')}")
-    if not uri.netloc or uri.query or path.count("/") < 2:
+    if not uri.netloc or uri.query or path == "/":
         raise ValueError(f"write {uri.scheme}://PROTOCOL/REGISTRY/NAME, such as {uri.scheme}://s3/bucket/registry/name")
     return uri._replace(netloc=uri.netloc.lower(), path=quote(unquote(path)))
 

@@ -64,6 +64,9 @@ def test_a_topic_that_cannot_be_is_refused(topic: str) -> None:
         ("file:///var/lib/registry", "wasm://file/var/lib/registry/t"),
         ("s3://bucket/registry", "wasm://s3/bucket/registry/t"),
         ("s3://bucket", "wasm://s3/bucket/t"),
+        ("/", "wasm://file/t"),
+        ("file:///", "wasm://file/t"),
+        ("memory://", "wasm://memory/t"),
         ("gs://bucket/registry", "wasm://gs/bucket/registry/t"),
         ("s3://key:secret@bucket/registry", "wasm://s3/bucket/registry/t"),
         ("abfss://a@account/registry", "wasm://abfss/a%40account/registry/t"),
@@ -87,7 +90,7 @@ def test_a_registry_whose_place_depends_on_the_process_is_refused() -> None:
 def test_airflow_gives_a_uri_that_is_written_by_hand_its_one_form() -> None:
     assert Asset(uri="WASM://S3//bucket/./registry/t/").uri == "wasm://s3/bucket/registry/t"
     assert Asset(uri="model://file/a b/t").uri == model_asset(models="/a b", name="t").uri
-    for wrong in ("wasm://t", "wasm://file/t", "wasm:/file/registry/t", "model://file/models/t?version=1"):
+    for wrong in ("wasm://t", "wasm://file/..", "wasm:/file/registry/t", "model://file/models/t?version=1"):
         with pytest.raises(ValueError, match=r"write (wasm|model)://PROTOCOL/REGISTRY/NAME"):
             Asset(uri=wrong)
 

@@ -1,0 +1,31 @@
+"""Settings of the example DAGs: each place is a URL or an absolute folder, so that assets can be made of it."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from wasmline_provider.asset_uris import model_asset, transform_asset
+
+FILE = Path(__file__).parents[3] / "dags" / "demo_settings.py"
+
+
+@pytest.mark.parametrize(
+    ("variables", "registry", "models"),
+    [
+        ({"WASMLINE_HOME": "home"}, "home/registry", "home/models"),
+        ({"WASMLINE_HOME": "/home", "WASMLINE_MODELS": "ms"}, "/home/registry", "ms"),
+        ({"WASMLINE_REGISTRY": "./r", "WASMLINE_MODELS": "s3://bucket/ms"}, "r", "s3://bucket/ms"),
+    ],
+)
+def test_a_relative_place_is_one_of_the_folder_of_the_process(
+    variables: dict[str, str], registry: str, models: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    made = runpy.run_path(str(FILE))
+    assert made["REGISTRY"] == str(tmp_path / registry)
+    assert made["MODELS"] == (models if "://" in models else str(tmp_path / models))
+    transform_asset(registry=made["REGISTRY"], name="t")
+    model_asset(models=made["MODELS"], name="m")
