@@ -240,6 +240,7 @@ class TrainModelOperator(SparkJobOperator):
 
         from wasmline.job_specs import TrainSpec
 
+        since, until = given(since), "now" if given(until) is None else until
         require_text(InvalidTrainSpec, **{name: arguments[name] for name in NAMES})
         require_names(InvalidTrainSpec, model=arguments["model"], topic=arguments["topic"])
         train = {name: value for name, argument in arguments.items() if (value := given(argument)) is not None}

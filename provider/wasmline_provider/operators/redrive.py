@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from wasmline.errors import InvalidRedrive
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -60,7 +60,7 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
         "kafka_conn_id",
         "by",
     )
-    output_keys = ("topic", "dead_letters", "outputs", "failed_again", "skipped")
+    output_keys: ClassVar[tuple[str, ...]] = ("topic", "dead_letters", "outputs", "failed_again", "skipped")
     ui_color = "#e9e4fd"
 
     def __init__(
@@ -119,7 +119,7 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
         )
         for why, count in done.skipped.items():
             self.log.warning("%d dead letters stay pending: %s", count, why)
-        return {name: getattr(done, name) for name in self.output_keys}
+        return {name: getattr(done, name) for name in RedriveDeadLettersOperator.output_keys}
 
     def _log_progress(self, redrive: Redrive) -> None:
         self.log.info("%d dead letters of %s are redriven", redrive.dead_letters, redrive.topic)

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
 from support.outlet_events import OutletEvents
+from wasmline import redrive
 from wasmline.documents import plain
 from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec, PrerequisiteMissing
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec, TrainSpec
@@ -25,6 +26,7 @@ from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
 from wasmline_provider.asset_uris import model_asset
+from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.operators.model import (
@@ -252,11 +254,34 @@ def test_a_training_asks_for_the_slice_of_its_run(since: Any, until: Any, reques
     assert slice_of(since=since, until=until) == request_
 
 
+@pytest.mark.parametrize("nothing", ["", "None", " ", None])
+def test_a_bound_of_a_slice_that_a_template_rendered_to_nothing_has_its_default(nothing: Any) -> None:
+    assert slice_of(since="previous", until=nothing) == SliceRequest(run="dag/run")
+    assert slice_of(since=nothing, until=nothing) is None
+
+
 def test_a_training_without_since_asks_for_no_slice() -> None:
     assert slice_of() is None
 
 
-@pytest.mark.parametrize("value", ["2026-01-01", "2026-01-01+00:00", "yesterday", "", "None", None, "1767225600", True])
+def test_a_redrive_returns_its_own_keys_whatever_a_subclass_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(RedriveDeadLettersOperator):
+        output_keys = (*RedriveDeadLettersOperator.output_keys, "counted")
+
+        def execute(self, context: Any) -> dict[str, Any]:
+            return {**super().execute(context), "counted": 1}
+
+    own = {"topic": "t.dlq", "dead_letters": 2, "outputs": 1, "failed_again": 1, "skipped": {}}
+    monkeypatch.setattr(KafkaHook, "get_conn", lambda self: None)
+    monkeypatch.setattr(redrive, "plan_redrive", lambda *arguments, **options: SimpleNamespace(pending={}))
+    monkeypatch.setattr(redrive, "run_redrive", lambda *arguments, **options: SimpleNamespace(**own))
+    made = Counted(task_id="one", topic="t.dlq", reason="why", by="ada")
+    run = SimpleNamespace(dag_id="d", run_id="r", triggering_user_name=None)
+    ti = SimpleNamespace(map_index=-1, dag_id="d", run_id="r", task_id="one")
+    assert made.execute({"dag_run": run, "run_id": "r", "ti": ti}) == {**own, "counted": 1}
+
+
+@pytest.mark.parametrize("value", ["2026-01-01", "2026-01-01+00:00", "yesterday", "1767225600", True])
 def test_a_bound_of_a_slice_that_is_none_is_refused_with_what_it_may_be(value: Any) -> None:
     with pytest.raises(InvalidTrainSpec) as caught:
         slice_of(since="previous", until=value)
@@ -330,7 +355,7 @@ def test_each_instance_of_a_mapped_task_has_a_slice_of_its_own_and_any_other_tas
     keys = []
     for index in (-1, 0, 1):
         ti = SimpleNamespace(task_id="train", map_index=index)
-        keys.append(made.render_template(made.slice_key, {"dag_run": run, "ti": ti}))  # type: ignore[typeddict-item]
+        keys.append(made.render_template(made.slice_key, {"dag_run": run, "run_id": "r", "ti": ti}))  # type: ignore[typeddict-item]
     assert keys == ["nightly/manual__1", "nightly/manual__1/train/0", "nightly/manual__1/train/1"]
 
 
