@@ -11,7 +11,7 @@ from typing import Any
 
 from wasmline.errors import InvalidKafkaConfig
 from wasmline.kafka.java_properties import java_properties
-from wasmline.kafka_login import require_login
+from wasmline.kafka_login import require_login, with_short_names
 
 VARIABLE = "WASMLINE_KAFKA_CONFIG"
 FILE_VARIABLE = "WASMLINE_KAFKA_CONFIG_FILE"
@@ -44,6 +44,7 @@ class KafkaConfig:
                 raise InvalidKafkaConfig(f"{key} must be a string, got {type(value).__name__}", key=key)
         if not self.properties.get(BOOTSTRAP):
             raise InvalidKafkaConfig(f"{BOOTSTRAP} is missing: name the cluster, as in host:9092", key=BOOTSTRAP)
+        object.__setattr__(self, "properties", with_short_names(self.properties))
         require_login(self.properties)
 
     @classmethod

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wasmline.errors import InvalidKafkaConfig
+from wasmline.kafka_login import uses_sasl
 
 SAME = frozenset(
     {
@@ -144,7 +145,7 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """
     left = {key: value for key, value in properties.items() if key not in LOCAL}
     java = {key: left.pop(key) for key in SAME & left.keys()}
-    java |= _sasl(left, needed="SASL" in properties.get("security.protocol", "").upper())
+    java |= _sasl(left, needed=uses_sasl(properties))
     java |= _trust(left)
     java |= _identity(left)
     if left:
@@ -156,9 +157,11 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sasl(left: dict[str, str], *, needed: bool) -> dict[str, str]:
-    found = [left.pop(key) for key in MECHANISMS if key in left]
-    if not needed and not found:
+    if not needed:
+        for key in [key for key in left if key.startswith("sasl.")]:
+            del left[key]  # without effect for librdkafka, too
         return {}
+    found = [left.pop(key) for key in MECHANISMS if key in left]
     mechanism = found[0] if found else "GSSAPI"
     if mechanism not in LOGIN_MODULES:
         known = ", ".join(LOGIN_MODULES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from wasmline.errors import InvalidKafkaConfig
-from wasmline.kafka_login import require_login
+from wasmline.kafka_login import require_login, with_short_names
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
@@ -124,6 +124,7 @@ class KafkaHook(BaseHook):
                 f"connection {self.kafka_conn_id} has no bootstrap.servers in its extra", key="bootstrap.servers"
             )
         try:
+            extra = with_short_names(extra)
             require_login(extra)
         except InvalidKafkaConfig as error:
             raise InvalidKafkaConfig(f"connection {self.kafka_conn_id}: {error}", key=error.key) from error

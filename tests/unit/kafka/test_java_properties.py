@@ -63,8 +63,11 @@ def test_quotes_and_backslashes_in_a_password_stay_in_the_password() -> None:
 
 def test_a_login_needs_its_parts() -> None:
     assert refused(**{"security.protocol": "SASL_SSL"}) == "sasl.mechanism"
-    assert refused(**{"sasl.mechanism": "GSSAPI"}) == "sasl.mechanism"
-    assert refused(**{"sasl.mechanism": "PLAIN", "sasl.username": "eve"}) == "sasl.password"
+    assert refused(**{"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}) == "sasl.mechanism"
+    assert (
+        refused(**{"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "eve"})
+        == "sasl.password"
+    )
 
 
 def test_openid_connect_becomes_the_java_callback_handler() -> None:
@@ -88,7 +91,7 @@ def test_openid_connect_becomes_the_java_callback_handler() -> None:
 
 
 def test_a_token_made_by_application_code_is_refused() -> None:
-    assert refused(**{"sasl.mechanism": "OAUTHBEARER"}) == "sasl.oauthbearer.method"
+    assert refused(**{"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}) == "sasl.oauthbearer.method"
 
 
 def test_the_authority_becomes_a_pem_trust_store(tmp_path: Path) -> None:

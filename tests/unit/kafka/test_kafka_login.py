@@ -53,6 +53,18 @@ def without(name: str) -> dict[str, str]:
             "has no counterpart in Spark's Java client",
         ),
         ({**OIDC, f"{OAUTH}config": "hunter2"}, f"{OAUTH}config", "has no counterpart"),
+        ({**OIDC, "https.ca.location": "/ca"}, "https.ca.location", "has no counterpart in Spark's Java client"),
+        ({**OIDC, "https.ca.pem": "hunter2"}, "https.ca.pem", "has no counterpart in Spark's Java client"),
+        (
+            {**SASL, "sasl.mechanism": "PLAIN", "sasl.mechanisms": "GSSAPI"},
+            "sasl.mechanism",
+            "and sasl.mechanisms are one setting, and have two values",
+        ),
+        (
+            {**OIDC, f"{OAUTH}client.credentials.client.secret": "hunter3"},
+            f"{OAUTH}client.secret",
+            f"and {OAUTH}client.credentials.client.secret are one setting",
+        ),
     ],
 )
 def test_a_login_that_not_all_clients_have_is_refused_by_name_in_one_line(
@@ -67,8 +79,37 @@ def test_a_login_that_not_all_clients_have_is_refused_by_name_in_one_line(
     assert "hunter2" not in text
 
 
+@pytest.mark.parametrize("protocol", [{}, {"security.protocol": "ssl"}, {"security.protocol": "PLAINTEXT"}])
+@pytest.mark.parametrize(
+    "left",
+    [{"sasl.mechanism": "GSSAPI"}, {"sasl.mechanisms": "PLAIN", "sasl.mechanism": "x"}, {"sasl.kerberos.keytab": "/k"}],
+)
+def test_what_has_no_effect_without_sasl_is_a_warning(
+    protocol: dict[str, str], left: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = KafkaConfig({"bootstrap.servers": "127.0.0.1:1", **protocol, **left})
+    assert f"{', '.join(sorted(left))}: without effect" in caplog.text
+    assert not [key for key in made.java() if key.startswith("sasl.")]
+
+
+def test_librdkafka_s_other_names_of_the_credentials_are_the_same_settings() -> None:
+    aliases = {
+        f"{OAUTH}client.credentials.client.id": "ada",
+        f"{OAUTH}client.credentials.client.secret": "hunter2",
+    }
+    others = {key: value for key, value in OIDC.items() if key not in (f"{OAUTH}client.id", f"{OAUTH}client.secret")}
+    assert KafkaConfig({**others, **aliases}) == KafkaConfig(OIDC) == KafkaConfig({**OIDC, **aliases})
+
+
 def test_the_command_line_refuses_the_same() -> None:
-    options = ["-X", "bootstrap.servers=127.0.0.1:1", "-X", "sasl.kerberos.keytab=/k"]
+    options = [
+        "-X",
+        "bootstrap.servers=127.0.0.1:1",
+        "-X",
+        "security.protocol=SASL_SSL",
+        "-X",
+        "sasl.kerberos.keytab=/k",
+    ]
     refused = CliRunner().invoke(main, ["list", *options])
     assert refused.exit_code == 1
     assert "sasl.kerberos.keytab is a setting of Kerberos" in refused.output
