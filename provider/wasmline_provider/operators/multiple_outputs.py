@@ -17,8 +17,9 @@ WHOLE = "return_value"
 class MultipleOutputsOperator(BaseOperator):
     """Returns a mapping of which each key is an XCom, too: ``publish.output["version"]`` is an argument of other tasks.
 
-    A key that is none of ``output_keys`` raises ValueError when the DAG is parsed: Airflow would pass None for it. An
-    XCom that was pushed otherwise, such as by ``post_execute``, is ``XComArg(task, key="…")``.
+    A key that is none of ``output_keys``, or any of a task that pushes none, raises ValueError when the DAG is parsed:
+    Airflow would pass None for it. An XCom that was pushed otherwise, such as by ``post_execute``, is
+    ``XComArg(task, key="…")``. Keys of a mapped task are not checked: ``expand()`` returns Airflow's MappedOperator.
 
     :param multiple_outputs: push each key as an XCom of its own, beside ``return_value``.
     """
@@ -50,6 +51,9 @@ class KeyedOutput(PlainXComArg):
                 f"the output of {self.operator.task_id} has no key {item!r}: {type(self.operator).__name__} returns "
                 f"{', '.join(known)}"
             )
+        for name in ("multiple_outputs", "do_xcom_push"):
+            if not getattr(self.operator, name):
+                raise ValueError(f"{self.operator.task_id} has {name}=False and pushes no key {item!r}: remove that")
         return KeyedOutput(self.operator, item)
 
     def resolve(self, context: Mapping[str, Any]) -> Any:

@@ -86,6 +86,14 @@ def test_an_unknown_key_is_refused_when_the_dag_is_parsed() -> None:
         publish.output["verison"]
 
 
+@pytest.mark.parametrize("name", ["multiple_outputs", "do_xcom_push"])
+def test_a_key_of_a_task_that_pushes_none_is_refused_when_the_dag_is_parsed(name: str) -> None:
+    options: dict[str, Any] = {name: False}
+    publish = WasmPublishOperator(task_id="publish", project="p", registry="r", **options)
+    with pytest.raises(ValueError, match=f"publish has {name}=False and pushes no key 'version': remove that"):
+        publish.output["version"]
+
+
 def test_pushing_each_key_can_be_turned_off_for_a_task_and_for_a_dag() -> None:
     assert WasmBuildOperator(task_id="one", project="p").multiple_outputs
     assert not WasmBuildOperator(task_id="one", project="p", multiple_outputs=False).multiple_outputs
