@@ -92,6 +92,7 @@ OPERATORS = [
     for module in integration["python-modules"]
     for operator in vars(import_module(module)).values()
     if inspect.isclass(operator) and issubclass(operator, BaseOperator) and operator.__module__ == module
+    if operator.execute is not BaseOperator.execute
 ]
 
 
