@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from pyspark.errors import StreamingQueryException
@@ -434,7 +435,8 @@ class Microbatch(MicrobatchJob):
 def _drive(place: Place, config: KafkaConfig, kind: type[StreamJob[Any]], **stream: Any) -> None:
     order = place.order(**stream)
     assert order.stream is not None
-    report = kind(cast(SparkSession, None), config, order, order.stream).run()
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(uiWebUrl=None))  # the query is not Spark's
+    report = kind(cast(SparkSession, spark), config, order, order.stream).run()
     assert report.state is JobState.SUCCEEDED, report
     assert len(list(read_to_end(place.admin, place.output))) == 2
 
