@@ -16,8 +16,6 @@ from support.supervision.processes import has_pid_namespaces
 from support.supervision.supervised_streams import SupervisedStreams, supervised_streams
 from wasmline.testing.kafka import RunningKafka
 
-LONG = "WASMLINE_LONG" in os.environ
-
 KILLS = 5 * ROUNDS
 
 PARTS_LIMIT_S = 60.0
@@ -54,19 +52,14 @@ def plan(seed: int, kinds: list[str], count: int) -> Iterator[str]:
         yield bag.pop()
 
 
+@pytest.mark.long
 @pytest.mark.never_rerun
 @pytest.mark.parametrize(
-    "pod",
-    [
-        pytest.param(True, id="pod", marks=[pytest.mark.long, pytest.mark.timeout(0)]),
-        pytest.param(False, id="worker"),
-    ],
+    "pod", [pytest.param(True, id="pod", marks=pytest.mark.timeout(0)), pytest.param(False, id="worker")]
 )
 def test_a_stream_is_at_work_again_whatever_was_killed(
     kafka: RunningKafka, tmp_path: Path, pod: bool, capsys: pytest.CaptureFixture[str], machine_stalls: MachineStalls
 ) -> None:
-    if LONG and not pod:
-        pytest.skip("a part of the long form")
     assert not pod or has_pid_namespaces(), "needs unshare and the right to make a pid namespace"
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1 << 32))
     kinds = [*plan(seed, list(FAULTS), KILLS)] if pod else ["frozen driver", "scheduler"]
