@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from wasmline.offset_ranges import MAX_OFFSET, MAX_PARTITION
 from wasmline.printable import one_line
-from wasmline.topic_partitions import TopicPartition
+from wasmline.topic_partitions import TOPIC_NAME, TopicPartition
 
 REASON = "wasmline.reason"
 """One printable line, written by the guest or by the host."""
@@ -49,10 +49,9 @@ MAX_REASONS = 50
 MAX_LABEL = 80
 OTHER = "other"
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _COORDINATES = re.compile(
-    rf"(?P<topic>{_TOPIC.pattern})-(?P<partition>{_NUMBER.pattern})@(?P<offset>{_NUMBER.pattern})"
+    rf"(?P<topic>{TOPIC_NAME.pattern})-(?P<partition>{_NUMBER.pattern})@(?P<offset>{_NUMBER.pattern})"
 )
 
 Header = tuple[str, bytes | None]
@@ -118,7 +117,7 @@ def parse_failure(headers: Sequence[Header]) -> Failure:
     size = texts[TRUNCATED] if _is_truncated(headers) else ""
     name, _, version = texts.get(TRANSFORM, "").partition("@")
     is_position = (
-        _TOPIC.fullmatch(topic)
+        TOPIC_NAME.fullmatch(topic)
         and all(_NUMBER.fullmatch(each) for each in (partition, offset))
         and (int(partition) <= MAX_PARTITION and int(offset) <= MAX_OFFSET)
     )

@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from airflow.sdk import Asset, AssetWatcher
 
+from wasmline.topic_partitions import TOPIC_NAME
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from urllib.parse import SplitResult
@@ -21,13 +23,12 @@ if TYPE_CHECKING:
 
 SERVER = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII)
 DEFAULT_PORT = "9092"
-TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def topic_asset(
     *, server: str, topic: str, extra: dict[str, Any] | None = None, watchers: Sequence[AssetWatcher] = ()
 ) -> Asset:
-    """Return the asset of a topic, ``kafka://host:port/topic``, as Airflow's Kafka provider writes it.
+    """Return the asset of a topic, ``kafka://host:port/topic``: as in Airflow's Kafka provider, with a port.
 
     Raises ValueError.
 
@@ -36,7 +37,7 @@ def topic_asset(
     """
     if (found := SERVER.fullmatch(server)) is None:
         raise ValueError(f"server is {server!r}: name one bootstrap server of the cluster, such as kafka:9092")
-    if not TOPIC.fullmatch(topic):
+    if not TOPIC_NAME.fullmatch(topic):
         raise ValueError(f"{topic!r} is not the name of a topic")
     uri = f"kafka://{found[1].lower()}:{found[2] or DEFAULT_PORT}/{topic}"
     return Asset(uri=uri, group="kafka", extra=extra, watchers=list(watchers))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from wasmline.errors import DeployError, InvalidProject, InvalidReference
 from wasmline.printable import bounded_line, printable
 from wasmline.registry import Semver
 from wasmline.registry.artifact_store import NAME
+from wasmline.topic_partitions import TOPIC_NAME
 from wasmline.wasm import ResourceLimits, TransformContext
 
 FILE = "transform.yaml"
@@ -44,8 +44,6 @@ LANGUAGES = (
     "typescript",
 )
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +158,7 @@ def _version(file: YamlMap) -> str | None:
 
 
 def _topic(file: YamlMap, key: str, topic: str) -> str:
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise file.error(f"`{key}`: {topic!r} cannot name a Kafka topic: letters, digits, . _ - up to 249", key)
     return topic
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from wasmline.cli.confirmation import change_cause, confirm_at_terminal, user_name
-from wasmline.cli.json_output import echo_json
+from wasmline.cli.json_output import echo_result
 from wasmline.cli.options import (
     Variable,
     clock_option,
@@ -128,7 +128,7 @@ def pause(
     else:
         with closing(DeploymentTopic(config)) as deployments:
             deployments.pause(name, reason, by=user_name())
-    _echo_state(name, of_job, "paused", as_json)
+    echo_result({_kind(of_job): name, "state": "paused"}, f"{_noun(of_job)} paused!", as_json)
 
 
 @click.command()
@@ -155,18 +155,15 @@ def resume(
     else:
         with closing(DeploymentTopic(config)) as deployments:
             deployments.resume(name, cause=cause)
-    _echo_state(name, of_job, "running", as_json)
+    echo_result({_kind(of_job): name, "state": "running"}, f"{_noun(of_job)} resumed!", as_json)
 
 
 def _kind(of_job: bool) -> str:
     return "job" if of_job else "transform"
 
 
-def _echo_state(name: str, of_job: bool, state: str, as_json: bool) -> None:
-    if as_json:
-        echo_json({_kind(of_job): name, "state": state})
-    else:
-        click.echo(f"{'Function' if of_job else 'Transform'} {'paused' if state == 'paused' else 'resumed'}!")
+def _noun(of_job: bool) -> str:
+    return "Function" if of_job else "Transform"
 
 
 @click.command(name="list")

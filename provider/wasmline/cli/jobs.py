@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from wasmline.cli.confirmation import change_cause, confirm_at_terminal, require_confirmed
-from wasmline.cli.json_output import echo_json
+from wasmline.cli.json_output import echo_json, echo_result
 from wasmline.cli.options import json_option, kafka_config, kafka_option, reason_option, yes_option
 from wasmline.cli.table import aligned
 from wasmline.clock import now_ms
@@ -62,7 +62,7 @@ def stop(job: str, settings: tuple[tuple[str, str], ...], reason: str, wait_s: f
         confirm_at_terminal(f"Stop job {job}? It stays stopped until somebody starts it.")
     ended = stop_job(config, job, cause=cause, timeout_s=wait_s)
     state = ended.state.value if ended.state is not None else "no driver"
-    _echo({"job": job, "run": ended.run, "state": state}, f"job {job}, run {ended.run}: {state}", as_json)
+    echo_result({"job": job, "run": ended.run, "state": state}, f"job {job}, run {ended.run}: {state}", as_json)
 
 
 @click.command()
@@ -84,7 +84,7 @@ def delete(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: bo
     if not yes:
         require_confirmed(f"Delete job {job}?")
     run = delete_job(config, job, cause=cause)
-    _echo({"job": job, "run": run}, f"job {job} deleted", as_json)
+    echo_result({"job": job, "run": run}, f"job {job} deleted", as_json)
 
 
 @click.command()
@@ -106,14 +106,7 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
         confirm_at_terminal(f"Withdraw the current leases of job {job}?")
     done = withdraw_leases(config, job, cause=cause)
     document = {"job": job, "driver": done.driver, "epoch": done.epoch}
-    _echo(document, f"job {job}: round {done.epoch} of its leases ends", as_json)
-
-
-def _echo(document: dict[str, Any], text: str, as_json: bool) -> None:
-    if as_json:
-        echo_json(document)
-    else:
-        click.echo(bounded_line(text))
+    echo_result(document, f"job {job}: round {done.epoch} of its leases ends", as_json)
 
 
 def _row(each: JobOverview, now: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from wasmline.printable import printable
+from wasmline.printable import bounded_line, printable
 
 
 def echo_json(document: Any) -> None:
@@ -16,3 +16,11 @@ def echo_json(document: Any) -> None:
     from wasmline.documents import encode
 
     click.echo(printable(msgspec.json.format(encode(document), indent=2).decode(), lines=True))
+
+
+def echo_result(document: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print what was done: as JSON for machines, else as one line."""
+    if as_json:
+        echo_json(document)
+    else:
+        click.echo(bounded_line(text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf, nan
@@ -10,9 +9,7 @@ from typing import Any
 
 from wasmline.errors import InvalidJob, WasmlineError
 from wasmline.job_specs import require_job_name
-
-NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""What Kafka permits as a topic's name; those of transforms and models are shorter."""
+from wasmline.topic_partitions import TOPIC_NAME
 
 
 def is_final(value: Any) -> bool:
@@ -46,9 +43,12 @@ def require_text(error: type[WasmlineError], **values: Any) -> None:
 
 
 def require_names(error: type[WasmlineError], **values: Any) -> None:
-    """Raise ``error`` for an argument that can be no name of a transform, a model or a topic; None and "" are none."""
+    """Raise ``error`` for an argument that can be no name of a topic, a transform or a model, whose names are shorter.
+
+    None and "" are none.
+    """
     for name, value in values.items():
-        if is_final(value) and given(value) is not None and not NAME.fullmatch(str(value)):
+        if is_final(value) and given(value) is not None and not TOPIC_NAME.fullmatch(str(value)):
             raise error(f"{name} is {value!r}: a name has letters, digits, '.', '_' and '-'")
 
 

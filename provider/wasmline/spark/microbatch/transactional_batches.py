@@ -64,12 +64,14 @@ def require_gathering(config: KafkaConfig, job: JobSpec, topic: str, minor: tupl
         return
     if stream_of(job).shards is not None:
         require_tasks_by_number("shards with exactly_once in micro-batches", minor)
-    if Topics(config).describe(topic).partitions > VIRTUAL_SHARDS:
-        require_tasks_by_number(_manifold(topic), minor)
+    _require_gathering_of(topic, Topics(config).describe(topic).partitions, minor)
 
 
-def _manifold(topic: str) -> str:
-    return f"exactly_once in micro-batches of {topic}, which has more than {VIRTUAL_SHARDS} partitions,"
+def _require_gathering_of(topic: str, partitions: int, minor: tuple[int, ...] = MINOR) -> None:
+    """Raise PrerequisiteMissing if so many partitions share virtual shards, and Spark is too old for that."""
+    if partitions > VIRTUAL_SHARDS:
+        reason = f"exactly_once in micro-batches of {topic}, which has more than {VIRTUAL_SHARDS} partitions,"
+        require_tasks_by_number(reason, minor)
 
 
 class TransactionalBatches:
@@ -124,8 +126,7 @@ class TransactionalBatches:
             self.partitions = len(
                 ensure_committed_offsets(self._config, self._job.group, self._topic, known=self.partitions)
             )
-            if self.partitions > VIRTUAL_SHARDS:
-                require_tasks_by_number(_manifold(self._topic))
+            _require_gathering_of(self._topic, self.partitions)
         self.progress = self._groups.committed(self._job.group, self._topic)
         if self.left.items() <= self.progress.items():
             return
