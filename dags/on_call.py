@@ -6,6 +6,7 @@
 * `delete_job`: deletes the order of a job that does not run; its progress stays.
 * `withdraw_leases`: divides the partitions of a job in parallel mode anew.
 * `set_progress`: where the next run of a stopped job continues.
+* `prune_modules`: deletes the modules that nothing needs.
 
 The forms suggest what the cluster had when this file was last parsed, and take other names as well. The history keeps
 the reason of each action, and the user who triggered the run: `wasmline history`, with `--job` for a job's.
@@ -29,6 +30,7 @@ from wasmline_provider.operators.job_actions import (
     StopJobOperator,
     WithdrawLeasesOperator,
 )
+from wasmline_provider.operators.modules import PruneModulesOperator
 
 choices = read_form_choices(demo_settings.KAFKA)
 
@@ -154,3 +156,21 @@ with DAG(
         partitions="{{ params.partitions or '' }}",
         **ACTION,
     )
+
+with DAG(
+    "prune_modules",
+    description="Delete the modules that nothing needs.",
+    params={
+        "keep_generations": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Generations to keep",
+            description="Generations before so many last ones of each transform lose their modules: no rollback to "
+            "them any more. Empty: all generations keep theirs.",
+        ),
+        "reason": REASON,
+    },
+    **FORM,
+) as prune_modules:
+    PruneModulesOperator(task_id="prune", keep_generations="{{ params.keep_generations or '' }}", **ACTION)

@@ -218,7 +218,7 @@ def label(error: str, reason: str, known: Collection[str] = ()) -> str:
 
     That is the part before the first colon. A label that would exceed the limit beside the ``known`` ones is ``other``.
     """
-    text = f"{error}: {one_line(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error
+    text = f"{error}: {one_line(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error[:MAX_LABEL]
     return text if text in known or len(known) < MAX_REASONS else OTHER
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+AGE = re.compile(rf"([0-9]{{1,9}})({'|'.join(UNITS_MS)})")
 
 
 def moment(unix_ms: int) -> str:
@@ -20,3 +25,13 @@ def parse_moment(text: str) -> int:
     """
     parsed = datetime.fromisoformat(text)
     return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def parse_moment_or_age(text: str, now_ms: int) -> int:
+    """Return a time, or the one before now by an age such as ``15m``, as Unix milliseconds. Raises ValueError."""
+    if found := AGE.fullmatch(text):
+        return now_ms - int(found[1]) * UNITS_MS[found[2]]
+    try:
+        return parse_moment(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a time such as 2026-11-26T16:00:00Z nor an age such as 15m") from None

@@ -45,10 +45,12 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "wasmline_provider.operators.build",
                     "wasmline_provider.operators.check_streams",
+                    "wasmline_provider.operators.cluster_views",
                     "wasmline_provider.operators.deploy",
                     "wasmline_provider.operators.job",
                     "wasmline_provider.operators.job_actions",
                     "wasmline_provider.operators.model",
+                    "wasmline_provider.operators.modules",
                     "wasmline_provider.operators.multiple_outputs",
                     "wasmline_provider.operators.redrive",
                     "wasmline_provider.operators.stream",

@@ -52,17 +52,16 @@ def plan(seed: int, kinds: list[str], count: int) -> Iterator[str]:
         yield bag.pop()
 
 
-@pytest.mark.long
 @pytest.mark.never_rerun
 @pytest.mark.parametrize(
-    "pod", [pytest.param(True, id="pod", marks=pytest.mark.timeout(0)), pytest.param(False, id="worker")]
+    "pod", [pytest.param(True, id="pod", marks=pytest.mark.long), pytest.param(False, id="worker")]
 )
 def test_a_stream_is_at_work_again_whatever_was_killed(
     kafka: RunningKafka, tmp_path: Path, pod: bool, capsys: pytest.CaptureFixture[str], machine_stalls: MachineStalls
 ) -> None:
     assert not pod or has_pid_namespaces(), "needs unshare and the right to make a pid namespace"
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1 << 32))
-    kinds = [*plan(seed, list(FAULTS), KILLS)] if pod else ["frozen driver", "scheduler"]
+    kinds = [*plan(seed, list(FAULTS), KILLS)] if pod else ["frozen driver"]
     slow: list[str] = []
     excused = 0
     with supervised_streams(kafka, tmp_path, pod=pod, seed=seed) as streams:
@@ -74,7 +73,7 @@ def test_a_stream_is_at_work_again_whatever_was_killed(
             resumed_after(seconds)
             if seconds > limit and machine_stalls:
                 excused += 1
-            elif seconds > limit:
+            elif seconds > limit and pod:  # the short form runs beside other tests, and has their time-out
                 slow.append(f"{kind}, kill {number}: {seconds:.0f} s")
             with capsys.disabled():
                 stood_still = ", the machine stood still" if machine_stalls else ""

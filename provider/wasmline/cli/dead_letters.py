@@ -13,7 +13,6 @@ from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
 from wasmline.cli.options import json_option, kafka_config, kafka_option, record_arguments, yes_option
 from wasmline.cli.table import aligned
-from wasmline.dead_letters import OTHER, label
 from wasmline.moments import moment
 from wasmline.printable import bounded_line, printable
 
@@ -84,7 +83,7 @@ def list_(
             click.echo(aligned([["TOPIC", "USED BY"], *([name, ", ".join(users)] for name, users in found.items())]))
         return
     from wasmline.control import DeadLetterSelection
-    from wasmline.redrive import DeadLetterReader
+    from wasmline.redrive import DeadLetterReader, dead_letter_document
 
     reader, selection = DeadLetterReader(config, topic), DeadLetterSelection(**selected)
     state = reader.state()
@@ -96,7 +95,7 @@ def list_(
         return
     shown = list(islice(letters, limit := limit or MAX_SHOWN))
     if as_json:
-        echo_json([_document(letter, state) for letter in shown])
+        echo_json([dead_letter_document(letter, state) for letter in shown])
     else:
         rows = [["PARTITION", "OFFSET", "TIME", "STATE", "TRANSFORM", "ERROR", "SOURCE", "KEY", "REASON"]]
         click.echo(aligned(rows + [_row(letter, state) for letter in shown]))
@@ -111,10 +110,10 @@ def list_(
 def show(topic: str, partition: int, offset: int, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
     """Show a dead letter whole: its failure, and the record that failed, with key, value and headers."""
     from wasmline.build.jsonl import encoded
-    from wasmline.redrive import DeadLetterReader
+    from wasmline.redrive import DeadLetterReader, dead_letter_document
 
     reader = DeadLetterReader(kafka_config(settings), topic)
-    document = _document(reader.read_one(partition, offset), reader.state())
+    document = dead_letter_document(reader.read_one(partition, offset), reader.state())
     if as_json:
         echo_json(document)
         return
@@ -232,28 +231,17 @@ def redrives(topic: str, settings: tuple[tuple[str, str], ...], as_json: bool) -
 
 
 def _echo_counts(letters: Iterable[StoredDeadLetter], state: RedriveState, as_json: bool) -> None:
-    counts: dict[tuple[str, str, str], dict[str, int]] = {}
-    labels: set[str] = set()
-    for letter in letters:
-        failure = letter.failure
-        labels.add(error := label(failure.error or "", failure.reason or "", labels))
-        group = (failure.transform_reference, error, failure.source.topic if failure.source else "")
-        if group not in counts and len(counts) == MAX_SHOWN:
-            group = (OTHER, OTHER, OTHER)
-        count = counts.setdefault(group, {"dead_letters": 0, "pending": 0, "first_ms": letter.timestamp, "last_ms": -1})
-        count["dead_letters"] += 1
-        count["pending"] += not letter.is_redriven(state)
-        count["first_ms"] = min(count["first_ms"], letter.timestamp)
-        count["last_ms"] = max(count["last_ms"], letter.timestamp)
+    from wasmline.redrive import count_dead_letters
+
+    counts = count_dead_letters(letters, state)
     if as_json:
-        names = ("transform", "error", "source_topic")
-        echo_json([{**dict(zip(names, group, strict=True)), **count} for group, count in sorted(counts.items())])
+        echo_json(counts)
         return
     rows = [["TRANSFORM", "ERROR", "SOURCE TOPIC", "DEAD LETTERS", "PENDING", "FIRST", "LAST"]]
-    for group, count in sorted(counts.items()):
-        times = (moment(count["first_ms"]), moment(count["last_ms"]))
-        texts = (bounded_line(each) or "-" for each in group)
-        rows.append([*texts, f"{count['dead_letters']:,}", f"{count['pending']:,}", *times])
+    for count in counts:
+        texts = (bounded_line(each) or "-" for each in (count.transform, count.error, count.source_topic))
+        times = (moment(count.first_ms), moment(count.last_ms))
+        rows.append([*texts, f"{count.dead_letters:,}", f"{count.pending:,}", *times])
     click.echo(aligned(rows))
 
 
@@ -268,27 +256,6 @@ def _row(letter: StoredDeadLetter, state: RedriveState) -> list[str]:
         "redriven" if letter.is_redriven(state) else "pending",
         *(bounded_line(text or "") or "-" for text in texts),
     ]
-
-
-def _document(letter: StoredDeadLetter, state: RedriveState) -> dict[str, Any]:
-    from wasmline.build.jsonl import plain_bytes
-    from wasmline.dead_letters import record_headers
-
-    failure = letter.failure
-    return {
-        "dead_letter": letter.position,
-        "timestamp": letter.timestamp,
-        "state": "redriven" if letter.is_redriven(state) else "pending",
-        "error": failure.error,
-        "reason": failure.reason,
-        "transform": failure.transform_reference or None,
-        "module": failure.digest or None,
-        "source": failure.position or None,
-        "key": plain_bytes(letter.key),
-        "value": plain_bytes(letter.value),
-        "headers": [[name, plain_bytes(value)] for name, value in record_headers(letter.headers or [])],
-        "truncated_bytes": failure.truncated_bytes,
-    }
 
 
 def _selection(partition: int | None, offset: int | None, selected: dict[str, Any]) -> DeadLetterSelection:

@@ -110,17 +110,14 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
 
 
 def _row(each: JobOverview, now: int) -> list[str]:
-    spec, report = each.order.spec, each.report
-    stream = spec.stream
-    what = spec.processing or (f"trains {spec.train.model}" if spec.train else "-")
-    texts = ("", "") if report is None else (report.error or "", report.message)
+    stream, report = each.order.spec.stream, each.report
     return [
-        bounded_line(spec.job),
+        bounded_line(each.order.spec.job),
         each.condition(now),
-        "paused" if each.order.paused and each.order.wanted == "running" else each.order.wanted,
-        stream.mode if stream else "training",
+        each.wanted,
+        each.mode,
         stream.delivery if stream else "-",
-        bounded_line(what),
+        bounded_line(each.work or "-"),
         "-" if report is None else f"{max(0, now - report.updated_ms) // 1_000} s",
-        bounded_line(": ".join(filter(None, texts))) or "-",
+        bounded_line(each.message) or "-",
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -34,11 +34,7 @@ def show(job: str, settings: tuple[tuple[str, str], ...], as_json: bool) -> None
     """
     from wasmline.job_offsets.progress_change import read_progress
 
-    found = read_progress(kafka_config(settings), job)
-    if as_json:
-        echo_json(_document(found))
-    else:
-        click.echo(_text(found))
+    _echo(read_progress(kafka_config(settings), job), as_json)
 
 
 @progress.command(name="set")
@@ -85,11 +81,7 @@ def set_(
             raise InvalidJob(f"the progress of job {job} has changed since it was shown: repeat this")
         return wanted
 
-    done = set_progress(config, job, confirmed, cause=cause)
-    if as_json:
-        echo_json(_document(done))
-    else:
-        click.echo(_text(done))
+    _echo(set_progress(config, job, confirmed, cause=cause), as_json)
 
 
 def _change(before: int | None, offset: int) -> str:
@@ -100,32 +92,15 @@ def _change(before: int | None, offset: int) -> str:
     return f"{before} -> {offset}, {what}"
 
 
-def _document(found: JobProgress) -> dict[str, Any]:
-    stream = found.order.spec.stream
-    return {
-        "job": found.order.spec.job,
-        "topic": found.topic.name,
-        "mode": stream.mode if stream else None,
-        "delivery": stream.delivery if stream else None,
-        "problem": found.problem,
-        "partitions": [
-            {
-                "partition": partition,
-                "next": (offset := found.offsets.get(partition)),
-                "committed": found.committed.get(partition),
-                "start": begin,
-                "end": found.topic.ends[partition],
-                "lag": None if offset is None else max(0, found.topic.ends[partition] - offset),
-            }
-            for partition, begin in sorted(found.topic.begins.items())
-        ],
-    }
+def _echo(found: JobProgress, as_json: bool) -> None:
+    from wasmline.job_offsets.progress_document import progress_document
 
-
-def _text(found: JobProgress) -> str:
-    document = _document(found)
+    document = progress_document(found)
+    if as_json:
+        echo_json(document)
+        return
     head = f"{document['job']}, {document['topic']}, mode {document['mode']}, {document['delivery'].replace('_', ' ')}"
     rows = [["PARTITION", "NEXT", "COMMITTED", "START", "END", "LAG"]]
     rows += [["-" if each is None else str(each) for each in row.values()] for row in document["partitions"]]
     problem = [bounded_line(found.problem)] if found.problem else []
-    return "\n".join([bounded_line(head), *problem, aligned(rows)])
+    click.echo("\n".join([bounded_line(head), *problem, aligned(rows)]))

@@ -13,6 +13,7 @@ from wasmline.control.deployment_history import (
 )
 from wasmline.control.deployment_rollback import (
     DeploymentRollbackPlan,
+    find_deploy,
     find_rollback,
     plan_deployment_rollback,
     roll_back_deployment,
@@ -20,6 +21,7 @@ from wasmline.control.deployment_rollback import (
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleOffsets
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.driver_records import DriverRecords
+from wasmline.control.guest_logs import GuestLogLine, GuestLogReader
 from wasmline.control.job_actions import EndedRun, delete_job, stop_job, withdraw_leases
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_history import JobEvent, find_job_event, job_event_record, read_job_events
@@ -83,6 +85,8 @@ __all__ = [
     "GenerationHistory",
     "GenerationOffsets",
     "GenerationStart",
+    "GuestLogLine",
+    "GuestLogReader",
     "HistoryTopic",
     "JobControlState",
     "JobEvent",
@@ -119,6 +123,7 @@ __all__ = [
     "delete_job",
     "deploy",
     "fenced_error",
+    "find_deploy",
     "find_job_event",
     "find_rollback",
     "is_live",

@@ -127,13 +127,36 @@ def find_rollback(config: KafkaConfig, name: str, run: str, *, replaced: int | N
         if each.action == "rollback" and each.cause.run == run and each.deployment.generation > (replaced or 0)
     ]
     if made and made[-1] != current.generation:
-        raise Conflict(
-            f"{run} has rolled {name} back in generation {made[-1]}, and generation {current.generation} is current: "
-            "nothing was changed",
-            name=name,
-            generation=current.generation,
-        )
+        raise _replaced(run, "rolled back", name, made[-1], current)
     return current if made else None
+
+
+def find_deploy(config: KafkaConfig, spec: DeploymentSpec, run: str) -> Deployment | None:
+    """Return the current deployment if ``run`` has made it with this specification; None if that has made none.
+
+    Raises Conflict if another generation was deployed after it.
+    """
+    made = [
+        each.deployment.generation
+        for each in HistoryTopic(config).generations(spec.name)
+        if (first := each.events[0]).action == "deploy" and first.cause.run == run and first.deployment.spec == spec
+    ]
+    if not made:
+        return None
+    with closing(DeploymentTopic(config)) as deployments:  # after the history: one that is newer was deployed since
+        current = deployments.get(spec.name)
+    if made[-1] != current.generation:
+        raise _replaced(run, "deployed", spec.name, made[-1], current)
+    return current
+
+
+def _replaced(run: str, action: str, name: str, made: int, current: Deployment) -> Conflict:
+    return Conflict(
+        f"{run} has {action} {name} in generation {made}, and generation {current.generation} is current: nothing was "
+        "changed",
+        name=name,
+        generation=current.generation,
+    )
 
 
 def _restored_generation(number: int, by_number: Mapping[int, GenerationHistory]) -> int:

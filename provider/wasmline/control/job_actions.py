@@ -50,17 +50,20 @@ def stop_job(config: KafkaConfig, job: str, *, cause: ChangeCause = NO_CAUSE, ti
 def delete_job(config: KafkaConfig, job: str, *, cause: ChangeCause = NO_CAUSE) -> str:
     """Delete the order of a job and its reports, and return the run that it had; "" if this release cannot read it.
 
-    Its progress stays: a job of the same name continues from it. Raises JobNotFound; JobBusy while its run is live;
+    Its progress stays: a job of the same name continues from it. Raises JobNotFound, InvalidJob; JobBusy while its run
+    is live, or any that has reported if the order cannot be read; UnsupportedSpecVersion if that cannot be told either;
     Conflict if another run is ordered meanwhile.
     """
     with closing(JobTopic(config)) as topic:
         try:
             run = topic.order(job).spec.run
+            runs = [run]
         except UnsupportedSpecVersion as error:
             logger.warning("the order of job %s is deleted, which this release cannot read: %s", job, error)
-            run = ""
-        if run and is_live(topic, job, run):
-            raise JobBusy(f"run {run} of job {job} is live: wasmline stop {job}", job=job, run=run)
+            run, runs = "", topic.reported_runs(job)
+        for each in runs:
+            if is_live(topic, job, each):
+                raise JobBusy(f"run {each} of job {job} is live: wasmline stop {job}", job=job, run=each)
         topic.delete(job, run, cause=cause)
     return run
 

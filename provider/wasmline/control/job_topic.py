@@ -37,7 +37,7 @@ from wasmline.errors import (
     ProducerIdExpired,
     WasmlineError,
 )
-from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec, require_job_name
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TopicRecord, TransactionalWriter
 from wasmline.restart_policy import is_restartable
 
@@ -152,6 +152,28 @@ class JobOverview:
     order: JobOrder
     report: JobReport | None
     problem: str = ""
+
+    @property
+    def mode(self) -> str:
+        """``microbatch``, ``parallel`` or ``training``."""
+        stream = self.order.spec.stream
+        return stream.mode if stream else "training"
+
+    @property
+    def work(self) -> str | None:
+        """What the job processes or trains, as text."""
+        spec = self.order.spec
+        return spec.processing or (f"trains {spec.train.model}" if spec.train else None)
+
+    @property
+    def wanted(self) -> str:
+        """``running``, ``paused`` or ``stopped``: what users and DAGs have asked for."""
+        return "paused" if self.order.paused and self.order.wanted == "running" else self.order.wanted
+
+    @property
+    def message(self) -> str:
+        """The error and the message of the report."""
+        return "" if self.report is None else ": ".join(filter(None, (self.report.error, self.report.message)))
 
     def condition(self, now: int) -> JobCondition:
         """Return the state of the run at Unix time ``now`` in milliseconds.
@@ -311,11 +333,12 @@ class JobTopic:
         return made[-1]
 
     def delete(self, job: str, run: str, *, cause: ChangeCause | None = None) -> None:
-        """Forget the order of ``job``, which is of ``run``, and its reports. Raises JobNotFound, Conflict.
+        """Forget the order of ``job``, which is of ``run``, and its reports. Raises JobNotFound, InvalidJob, Conflict.
 
         Its claims stay, and its group and checkpoint: a job of the same name continues from them. An order that this
         release cannot read is deleted whatever its run. ``cause`` is kept in the history of the job.
         """
+        require_job_name(job)
         key = job.encode()
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
@@ -394,6 +417,12 @@ class JobTopic:
         data = self._topic.read().get(report_key(job, run))
         return decode(JobReport, data) if data else None
 
+    def reported_runs(self, job: str) -> list[str]:
+        """Return the runs of ``job`` that have a report, sorted."""
+        prefix = report_key(job, "")
+        found = (key.removeprefix(prefix) for key in self._topic.read() if key.startswith(prefix))
+        return sorted(run.decode(errors="replace") for run in found)
+
     def find_report(self, job: str, run: str) -> JobReport | None:
         """Return the last report of ``run``; None without one, or for one of another release."""
         return _readable_report(self._topic.read(), job, run)
@@ -435,6 +464,7 @@ class JobTopic:
 
     @staticmethod
     def _current(view: Mapping[bytes, bytes], job: str) -> JobOrder | None:
+        require_job_name(job)  # of a user: other keys of the topic have a slash
         data = view.get(job.encode())
         return decode(JobOrder, data) if data else None
 

@@ -36,7 +36,8 @@ _OFFSETS = re.compile(rb"offsets/([0-9]{1,10})/([0-9]{1,15})")
 class DeadLetterSelection:
     """The dead letters to redrive: those with all of these; None for any.
 
-    transform, error: of the headers ``wasmline.transform``, without its version, and ``wasmline.error``.
+    transform, error: of the headers ``wasmline.transform``, with or without its version, and ``wasmline.error``, or as
+        it is counted: ``Rejected: bad date``.
     reason_contains: a part of the header ``wasmline.reason``.
     source_topic: the topic of the record that failed.
     partition, offset: those of the dead letter.
@@ -104,12 +105,25 @@ Blocks = Mapping[tuple[int, int], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveState:
-    """What the redrive topic knows of one dead-letter topic. ``stale``: keys about dead letters that are gone."""
+    """What the redrive topic knows of one dead-letter topic.
+
+    stale: keys about dead letters that are gone.
+    unreadable: records of offsets that this release cannot read, with the reason: their dead letters count as pending.
+    """
 
     topic: TopicInfo
     redrives: Mapping[str, Redrive]
     blocks: Blocks
     stale: tuple[bytes, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+    def require_readable(self) -> None:
+        """Raise UnsupportedSpecVersion if dead letters might be redriven twice."""
+        if self.unreadable:
+            raise UnsupportedSpecVersion(
+                f"no dead letter of {self.topic.name} is redriven: some may have been, by what this release cannot "
+                f"read, {'; '.join(self.unreadable)}. Use the release that wrote it; if none did, delete the record"
+            )
 
     def is_redriven(self, partition: int, offset: int) -> bool:
         """Return whether the dead letter at an offset was redriven."""
@@ -127,8 +141,7 @@ class RedriveTopic:
     def read(self, topic: TopicInfo, begins: Mapping[int, int]) -> RedriveState:
         """Return the redrives of a dead-letter topic whose partitions begin at ``begins``.
 
-        A redrive that this release cannot read is skipped with a warning. Raises UnsupportedSpecVersion for offsets
-        that it cannot read: their dead letters might be redriven twice. Raises BrokerUnavailable.
+        A record that this release cannot read is skipped with a warning. Raises BrokerUnavailable.
         """
         prefix, of_topic = _prefix(topic), f"{topic.name}/".encode()
         table = CompactedTopic(self._config, control_topics.REDRIVES, keep=lambda key: key.startswith(of_topic))
@@ -137,22 +150,29 @@ class RedriveTopic:
         redrives: dict[str, Redrive] = {}
         blocks: dict[tuple[int, int], tuple[int, ...]] = {}
         stale: list[bytes] = []
+        unreadable: list[str] = []
         for key, value in view.items():
-            if not key.startswith(prefix):  # of a topic of this name that was deleted
-                stale.append(key)
-            elif found := _OFFSETS.fullmatch(key.removeprefix(prefix)):
-                partition, block = map(int, found.groups())
-                if (block + 1) * BLOCK_OFFSETS <= begins.get(partition, 0):
-                    stale.append(key)  # retention has removed its dead letters
-                else:
-                    blocks[partition, block] = decode(RedrivenOffsets, value).boundaries
-            else:
-                try:
-                    redrive = decode(Redrive, value)
+            record = f"record {bounded_line(key.decode(errors='replace'))} of {control_topics.REDRIVES}"
+            try:
+                if not key.startswith(prefix):  # of a topic of this name that was deleted
+                    stale.append(key)
+                elif found := _OFFSETS.fullmatch(key.removeprefix(prefix)):
+                    partition, block = map(int, found.groups())
+                    if (block + 1) * BLOCK_OFFSETS <= begins.get(partition, 0):
+                        stale.append(key)  # retention has removed its dead letters
+                    else:
+                        unreadable.append(record)
+                        blocks[partition, block] = decode(RedrivenOffsets, value).boundaries
+                        unreadable.pop()
+                elif key == _redrive_key(topic, (redrive := decode(Redrive, value)).id):
                     redrives[redrive.id] = redrive
-                except UnsupportedSpecVersion as error:
-                    logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), error)
-        return RedriveState(topic=topic, redrives=redrives, blocks=blocks, stale=tuple(stale))
+                else:
+                    logger.warning("%s is skipped: it is redrive %s", record, bounded_line(redrive.id))
+            except UnsupportedSpecVersion as error:
+                logger.warning("%s is skipped: %s", record, bounded_line(error))
+        return RedriveState(
+            topic=topic, redrives=redrives, blocks=blocks, stale=tuple(stale), unreadable=tuple(unreadable)
+        )
 
 
 class RedriveWriter:
@@ -196,7 +216,7 @@ class RedriveWriter:
         written: dict[bytes, bytes | None] = dict.fromkeys(state.stale)
         for (partition, block), boundaries in blocks.items():
             written[prefix + f"offsets/{partition}/{block}".encode()] = encode(RedrivenOffsets(boundaries=boundaries))
-        written[prefix + f"redrive/{redrive.id}".encode()] = encode(redrive)
+        written[_redrive_key(state.topic, redrive.id)] = encode(redrive)
         self._writer.write(written, records)
         redrives = {**state.redrives, redrive.id: redrive}
         return RedriveState(topic=state.topic, redrives=redrives, blocks={**state.blocks, **blocks})
@@ -204,6 +224,10 @@ class RedriveWriter:
     def close(self) -> None:
         """Close the Kafka client."""
         self._writer.close()
+
+
+def _redrive_key(topic: TopicInfo, redrive: str) -> bytes:
+    return _prefix(topic) + f"redrive/{redrive}".encode()
 
 
 def _prefix(topic: TopicInfo) -> bytes:

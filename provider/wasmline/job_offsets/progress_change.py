@@ -24,6 +24,7 @@ from wasmline.control import (
     JobTopic,
     is_live,
     job_event_record,
+    read_job_events,
 )
 from wasmline.errors import Fenced, InvalidJob, JobBusy, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
@@ -40,6 +41,9 @@ from wasmline.job_offsets.resume_plan import (
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.transactional_ids import VIRTUAL_SHARDS
+
+DRIVER_PREFIX = "progress-"
+"""The beginning of the drivers in claims of changes, which no driver of a run has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,8 @@ def set_progress(
     mode had finished above its progress as well; where it goes forward, records are skipped. Returns the progress that
     was set.
 
-    A kill on the way leaves the progress before, or the one that was set; lost progress stays lost.
+    A kill on the way leaves the progress before, or the one that was set; lost progress stays lost. The history has the
+    change from the moment at which it may be in force.
 
     Raises JobBusy while the job has a driver, or gets one meanwhile: then it may have started at either progress;
     GroupInUse while others consume with the job's group; InvalidJob for an offset that the topic does not have, and
@@ -96,7 +101,7 @@ def set_progress(
         if is_live(jobs, job, run):
             raise JobBusy(f"run {run} of job {job} is live: wasmline stop {job}", job=job, run=run)
         ConsumerGroups(config).require_no_members(order.spec.group)
-        driver = f"progress-{uuid.uuid4().hex}"
+        driver = f"{DRIVER_PREFIX}{uuid.uuid4().hex}"
         busy = JobBusy(f"a driver of job {job} started meanwhile: stop it, and look at its progress", job=job, run=run)
 
         def takeover(last: DriverClaim | None) -> DriverClaim:
@@ -112,6 +117,21 @@ def set_progress(
                 return _set(config, claims, driver, newest, progress, _checked(progress, choose(progress)), cause)
             except Fenced as error:
                 raise busy from error
+
+
+def complete_progress_change(config: KafkaConfig, made: JobEvent, *, cause: ChangeCause) -> Mapping[int, int]:
+    """Return the offsets of a change that was begun; set them if it was killed on its way.
+
+    It is left as it is if the job was started, or its progress set, since. Raises what set_progress raises.
+    """
+    last_set = [each for each in read_job_events(config, made.job) if each.action == "set progress"][-1]
+    with closing(JobTopic(config)) as jobs:
+        claim = jobs.last_claim(made.job)
+    if claim is None or not claim.driver.startswith(DRIVER_PREFIX) or last_set != made:
+        return made.offsets
+    if claim.offsets == claim.left == made.offsets:
+        return made.offsets
+    return set_progress(config, made.job, lambda _: made.offsets, cause=cause).offsets
 
 
 def _set(
@@ -136,15 +156,15 @@ def _set(
     progress = replace(progress, committed={**progress.committed, **unknown})
     changed = _claim(progress, driver, wanted)
     earlier = newest if newest is not None and newest.topic_id and not matches_topic(newest, topic) else None
-    claims.claim(changed, earlier)
-    # A partition that stays where it is keeps its offset map.
-    corrections = {each: offset for each, offset in wanted.items() if progress.committed.get(each) != offset}
-    reset_offsets(config, committing, topic.name, corrections, claims.require_newest)
     event = JobEvent(
         action="set progress", job=spec.job, run=spec.run, changed_ms=now_ms(), cause=cause, offsets=wanted
     )
+    claims.claim(changed, earlier, [job_event_record(event)])
+    # A partition that stays where it is keeps its offset map.
+    corrections = {each: offset for each, offset in wanted.items() if progress.committed.get(each) != offset}
+    reset_offsets(config, committing, topic.name, corrections, claims.require_newest)
     final = replace(changed, offsets=wanted, left=wanted, late=_late(progress, wanted))
-    claims.claim(final, other_records=[job_event_record(event)])
+    claims.claim(final)
     return replace(progress, offsets=wanted, committed=wanted, claim=final, problem="")
 
 

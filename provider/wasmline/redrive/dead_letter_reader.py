@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from wasmline.control import DeadLetterSelection, RedriveState, RedriveTopic
-from wasmline.dead_letters import Failure, Header, parse_failure
+from wasmline.dead_letters import Failure, Header, label, parse_failure
 from wasmline.kafka import KafkaConfig, Topics, read_range, read_record
 from wasmline.topic_partitions import TopicPartition
 
@@ -42,8 +42,8 @@ class StoredDeadLetter(NamedTuple):
         """Return whether a selection has this dead letter."""
         failure = self.failure
         return (
-            selection.transform in (None, failure.transform)
-            and selection.error in (None, failure.error)
+            selection.transform in (None, failure.transform, failure.transform_reference)
+            and selection.error in (None, failure.error, label(failure.error or "", failure.reason or ""))
             and (selection.reason_contains is None or selection.reason_contains in (failure.reason or ""))
             and selection.source_topic in (None, failure.source.topic if failure.source else "")
             and selection.partition in (None, self.topic_partition.partition)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from wasmline.control import DeadLetterSelection, Deployment, DeploymentTopic, require_topics
 from wasmline.errors import DeploymentPaused, InvalidRedrive
 from wasmline.kafka import KafkaConfig, TopicInfo, Topics
+from wasmline.redrive.dead_letter_counts import MAX_GROUPS, MAX_NAME
 from wasmline.redrive.dead_letter_reader import DeadLetterReader
 from wasmline.redrive.source_records import Timestamps, is_internal
 
@@ -22,8 +23,6 @@ class DeadLetterGroup(NamedTuple):
     error: str
     source_topic: str
 
-
-MAX_GROUPS = 1_000
 
 OTHER = DeadLetterGroup("other", "other", "other")
 """The group of dead letters beyond MAX_GROUPS: headers are the input of any writer."""
@@ -86,14 +85,19 @@ def plan_redrive(
     deployment = _deployment(config, topic, through) if through is not None else None
     if deployment is not None:
         spec = deployment.spec
+        if selection.source_topic not in (None, spec.input_topic):
+            text = f"{through} reads {spec.input_topic}, and no records of {selection.source_topic}"
+            raise InvalidRedrive(text, topic=topic)
         selection = replace(selection, transform=selection.transform or spec.name, source_topic=spec.input_topic)
     reader = DeadLetterReader(config, topic)
     state = reader.state()
+    state.require_readable()
     pending: Counter[DeadLetterGroup] = Counter()
     for letter in reader.pending(selection, state):
         failure = letter.failure
         source = failure.source.topic if failure.source else ""
-        group = DeadLetterGroup(failure.transform_reference, failure.error or "", source)
+        texts = (failure.transform_reference, failure.error or "", source)
+        group = DeadLetterGroup(*(each[:MAX_NAME] for each in texts))
         pending[group if group in pending or len(pending) < MAX_GROUPS else OTHER] += 1
     return RedrivePlan(
         topic=reader.topic,
@@ -107,12 +111,18 @@ def plan_redrive(
     )
 
 
+def require_running(deployment: Deployment) -> None:
+    """Raise DeploymentPaused for a deployment that is paused."""
+    if deployment.state == "paused":
+        name = deployment.spec.name
+        text = f"{name} is paused ({deployment.reason}): deploy a version that can process them, or resume it"
+        raise DeploymentPaused(text, name=name)
+
+
 def _deployment(config: KafkaConfig, topic: str, name: str) -> Deployment:
     with closing(DeploymentTopic(config)) as deployments:
         deployment = deployments.get(name)
-    if deployment.state == "paused":
-        text = f"{name} is paused ({deployment.reason}): deploy a version that can process them, or resume it"
-        raise DeploymentPaused(text, name=name)
+    require_running(deployment)
     if deployment.spec.dead_letter_topic is None:
         text = f"{name} has no dead-letter topic for dead letters that fail again: deploy it with one"
         raise InvalidRedrive(text, topic=topic)

@@ -48,6 +48,9 @@ class _Converter(Protocol):
 
     def convert(self, letters: Sequence[StoredDeadLetter]) -> Conversion: ...
 
+    def require_current(self) -> None:
+        """Raise DeploymentPaused or Conflict if nothing more may be written."""
+
     def close(self) -> None: ...
 
 
@@ -63,12 +66,13 @@ def run_redrive(
 
     One that was redriven is never redriven again, also after a kill at any moment: its record and the note of it are in
     one transaction. Those that cannot be redriven are counted as ``skipped``, and stay pending. A redrive that was
-    begun with the same ``redrive_id`` is continued, up to its own ends, or returned if it is done. ``progress`` is
-    called after each transaction.
+    begun with the same ``redrive_id`` is continued, up to its own ends: also one that is done and has skipped some.
+    ``progress`` is called after each transaction.
 
     Raises InvalidRedrive if the topic was created again since the plan, or if another redrive has this id; Conflict if
-    another redrive of the topic takes over; the errors of the module, NotAuthorized and BrokerUnavailable: what was
-    redriven by then stays so.
+    another redrive of the topic takes over, or the transform has another generation by now; DeploymentPaused if it was
+    paused; UnsupportedSpecVersion where an earlier redrive cannot be read; the errors of the module, NotAuthorized and
+    BrokerUnavailable: what was redriven by then stays so.
     """
     new = Redrive(
         id=redrive_id or uuid.uuid4().hex,
@@ -124,7 +128,7 @@ class _RedriveRun:
         try:
             reader, state = self._open()
             redrive = self._redrive
-            if redrive.state == "done":
+            if redrive.state == "done" and not redrive.skipped:
                 return redrive
             for letters in _chunks(reader.pending(redrive.selection, state, redrive.ends), self._left):
                 self._write_all(reader, letters)
@@ -140,12 +144,18 @@ class _RedriveRun:
         return min(left, MAX_TRANSACTION_DEAD_LETTERS)
 
     def _open(self) -> tuple[DeadLetterReader, RedriveState]:
-        """Fence other redrives of the topic, and then read what it has and what was redriven of it."""
+        """Fence other redrives of the topic, and then read what it has and what was redriven of it.
+
+        Another one that has worked since the first attempt is not fenced.
+        """
         self._close()
-        self._writer = RedriveWriter(self._config, self._redrive.topic, self._converter.compression)
         reader = DeadLetterReader(self._config, self._redrive.topic)
         self._require_same_topic(reader)
+        if self._others is not None:
+            self._continue(reader.state().redrives)
+        self._writer = RedriveWriter(self._config, self._redrive.topic, self._converter.compression)
         self._state = reader.state()
+        self._state.require_readable()
         self._continue(self._state.redrives)
         return reader, self._state
 
@@ -205,6 +215,7 @@ class _RedriveRun:
         assert self._writer is not None
         assert self._state is not None
         self._require_same_topic(reader)
+        self._converter.require_current()
         done = [
             (letter.topic_partition.partition, letter.offset, letter.range_start) for letter in converted.dead_letters
         ]
@@ -241,7 +252,9 @@ def _request(redrive: Redrive) -> tuple[DeadLetterSelection, int | None, str | N
 
 def _converter(config: KafkaConfig, plan: RedrivePlan) -> _Converter:
     if plan.deployment is None:
-        return SourceRecords(config, plan.to_topic, plan.timestamps, plan.topic.name)
+        return SourceRecords(
+            config, plan.to_topic, plan.timestamps, plan.topic.name, source_topic=plan.selection.source_topic
+        )
     from wasmline.redrive.transform_outputs import TransformOutputs  # imports the engine
 
     return TransformOutputs(config, plan.deployment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, NamedTuple
 
 from wasmline import dead_letters
@@ -15,11 +15,16 @@ from wasmline.kafka import ANY_PARTITION, KafkaConfig, TopicRecord, Topics, read
 from wasmline.pipeline.record_sizes import batch_bytes
 from wasmline.redrive.conversion import Conversion
 from wasmline.redrive.dead_letter_reader import StoredDeadLetter
+from wasmline.redrive.dead_letter_topics import find_source_topics
 
 Timestamps = Literal["keep", "now"]
 
 NO_SOURCE = "their headers name no source record: redrive them to a topic"
 NOT_UTF8 = "the name of a header is not UTF-8: no client of ours can write it"
+STRANGE_SOURCE = (
+    "they lack the value of their record, and name a source that no deployment or job with this dead-letter topic "
+    "reads: select it as the source topic"
+)
 RECORD_GONE = "they lack the value of their record, which is not in its topic any more"
 INTERNAL_TOPIC = "their source is an internal topic, which the header of any writer can name"
 NO_TOPIC = "their source topic does not exist: create it, or redrive them to another topic"
@@ -100,14 +105,26 @@ class SourceRecords:
     """Makes the records of dead letters for the partitions that they come from, or for ``to_topic``, by their keys.
 
     A record is as it was before it failed, with a header that names the dead letter, unless that would make it too
-    large. timestamps: those of the dead letters, or the current time.
+    large. timestamps: those of the dead letters, or the current time. For ``to_topic``, a truncated one is completed
+    only from ``source_topic``, or from an input of the deployments and jobs that write dead letters to ``topic``: any
+    writer can name another one.
     """
 
     compression = "none"
 
-    def __init__(self, config: KafkaConfig, to_topic: str | None, timestamps: Timestamps, topic: str) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        to_topic: str | None,
+        timestamps: Timestamps,
+        topic: str,
+        *,
+        source_topic: str | None = None,
+    ) -> None:
         """``topic``: that of the dead letters, which gets none of its own again."""
+        self._config = config
         self._topics = Topics(config)
+        self._source_topic = source_topic
         self._to_topic = to_topic
         self._timestamps = timestamps
         self._refused = topic
@@ -125,6 +142,9 @@ class SourceRecords:
                 done.records.append(record)
                 done.dead_letters.append(letter)
         return done
+
+    def require_current(self) -> None:
+        """Records of topics are as current as ever."""
 
     def close(self) -> None:
         """Free nothing."""
@@ -151,6 +171,9 @@ class SourceRecords:
             return INTERNAL_TOPIC
         if (target := self._target(name)) is None:
             return NO_TOPIC
+        is_truncated = letter.failure.truncated_bytes is not None
+        if is_truncated and self._to_topic is not None and source is not None and not self._is_known(source.topic):
+            return STRANGE_SOURCE
         record = self._records.find(letter)
         if isinstance(record, str):
             return record
@@ -166,6 +189,13 @@ class SourceRecords:
             if limit is None or batch_bytes(record.key, record.value, headers) <= limit:
                 return TopicRecord(name, record.key, record.value, headers, timestamp, partition)
         return TOO_LARGE
+
+    def _is_known(self, source: str) -> bool:
+        return source == self._source_topic or source in self._sources
+
+    @cached_property
+    def _sources(self) -> frozenset[str]:
+        return find_source_topics(self._config, self._refused)
 
 
 def is_internal(topic: str) -> bool:

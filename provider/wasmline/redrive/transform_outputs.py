@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wasmline.control import Deployment, ModuleStore
+from wasmline.control import Deployment, DeploymentTopic, ModuleStore
+from wasmline.errors import Conflict
 from wasmline.kafka import KafkaConfig, TopicRecord, Topics
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.pipeline.preflight import start_module
@@ -14,6 +15,7 @@ from wasmline.printable import printable
 from wasmline.record_batches import header_pairs, record_batch
 from wasmline.redrive.conversion import Conversion, ConversionTooLarge
 from wasmline.redrive.dead_letter_reader import StoredDeadLetter
+from wasmline.redrive.redrive_plan import require_running
 from wasmline.redrive.source_records import NO_SOURCE, DeadLetterRecord, DeadLetterRecords
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ class TransformOutputs:
 
     def __init__(self, config: KafkaConfig, deployment: Deployment) -> None:
         """Compile the module and start it once. Raises its ModuleError or TransformError, VersionNotFound."""
+        self._deployment = deployment
+        self._deployments = DeploymentTopic(config)
         spec = replace(deployment.spec, max_failure_share=1.0)
         self.compression = spec.compression
         self._records = DeadLetterRecords(config)
@@ -61,8 +65,21 @@ class TransformOutputs:
             self._run(records, done)
         return done
 
+    def require_current(self) -> None:
+        """Raise DeploymentPaused if the deployment is paused by now, Conflict if it has another generation."""
+        current = self._deployments.get(self._deployment.spec.name)
+        require_running(current)
+        if current.generation != self._deployment.generation:
+            raise Conflict(
+                f"{current.spec.name} has generation {current.generation} by now, and the redrive began with "
+                f"{self._deployment.generation}: run it again",
+                name=current.spec.name,
+                generation=current.generation,
+            )
+
     def close(self) -> None:
-        """Free the guest."""
+        """Free the guest and the Kafka client."""
+        self._deployments.close()
         self._instance.close()
 
     def _run(self, records: Sequence[DeadLetterRecord], done: Conversion) -> None:

@@ -5,7 +5,7 @@ trees are trained in the driver, where they fit many times over.
 """
 
 from wasmline.training.boosting import TreeParameters
-from wasmline.training.champion_deployment import deploy_champion
+from wasmline.training.champion_deployment import deploy_champion, require_champion
 from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics
@@ -95,6 +95,7 @@ __all__ = [
     "read_records",
     "read_slice",
     "rebuild_model",
+    "require_champion",
     "require_serving",
     "resolve",
     "retention_warnings",

@@ -45,7 +45,9 @@ class WasmDeployOperator(MultipleOutputsOperator):
     """Deploys ``name@version``: jobs that run ``name`` switch to it at their next batch.
 
     Topics, environment and limits default to those of the version's own ``transform.yaml``. The topics must exist. Of
-    several concurrent deployers one wins, and the others fail with Conflict.
+    several concurrent deployers one wins, and the others fail with Conflict, without a retry. A task that is tried
+    again or cleared after its deployment was made returns that generation, also if it was paused since; it fails with
+    Conflict if another one was deployed since, such as by a rollback.
 
     Example::
 
@@ -159,31 +161,39 @@ class WasmDeployOperator(MultipleOutputsOperator):
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
-        from wasmline.control import HistoryTopic, deploy
+        from wasmline.control import HistoryTopic
         from wasmline.registry import FilesystemRegistry
         from wasmline_provider.asset_events import record
 
         self._check()
         registry = FilesystemRegistry(self.registry)
-        published, wasm = registry.load(self.name, self.version or None)
-        expected = _number(self.expected_generation)
+        published, wasm = registry.load(self.name, given(self.version))
         kafka, wanted = KafkaHook(self.kafka_conn_id).get_conn(), self._spec(published)
-        cause = change_cause(context, self.reason, self.by)
-        if self.models:
-            from wasmline.training import deploy_champion
-
-            deployment = deploy_champion(
-                kafka, wanted, wasm, models=self.models, expected_generation=expected, cause=cause
-            )
-        else:
-            deployment = deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
+        try:
+            deployment = self._deploy(context, kafka, wanted, wasm)
+        except Conflict as error:  # another try would replace what was deployed meanwhile
+            raise AirflowFailException(f"{type(error).__name__}: {error}") from error
         spec = deployment.spec
         self.log.info("%s is deployed as generation %d: %s", published, deployment.generation, " → ".join(spec.topics))
         generations = HistoryTopic(kafka).generations(spec.name)
         makers = [each.events[0].cause.run for each in generations if each.number == deployment.generation]
-        result = {**_result(deployment), "is_new": makers == [cause.run]}
+        result = {**_result(deployment), "is_new": makers == [run_name(context)]}
         record(context, self.outlets, result)
         return result
+
+    def _deploy(self, context: Context, kafka: KafkaConfig, wanted: DeploymentSpec, wasm: bytes) -> Deployment:
+        from wasmline.control import deploy, find_deploy
+
+        expected, cause = _number(self.expected_generation), change_cause(context, self.reason, self.by)
+        if self.models:
+            from wasmline.training import deploy_champion, require_champion
+
+            require_champion(self.models, wanted)
+        if (made := find_deploy(kafka, wanted, cause.run)) is not None:
+            return made
+        if self.models:
+            return deploy_champion(kafka, wanted, wasm, models=self.models, expected_generation=expected, cause=cause)
+        return deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
 
     def _spec(self, published: Version) -> DeploymentSpec:
         """Return the specification: the project's declaration, overridden by the operator's parameters."""
@@ -310,7 +320,7 @@ class WasmRollbackOperator(MultipleOutputsOperator):
         plan = plan_deployment_rollback(
             kafka,
             self.name,
-            version=self.version or None,
+            version=given(self.version),
             generation=_number(self.generation),
             expected_generation=replaced,
         )

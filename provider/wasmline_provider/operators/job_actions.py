@@ -200,7 +200,7 @@ class SetProgressOperator(_JobActionOperator):
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         from wasmline.control import find_job_event
-        from wasmline.job_offsets.progress_change import set_progress
+        from wasmline.job_offsets.progress_change import complete_progress_change, set_progress
         from wasmline.job_offsets.progress_target import ProgressTarget
 
         made = find_job_event(config, self.job, "set progress", cause.run)
@@ -210,7 +210,7 @@ class SetProgressOperator(_JobActionOperator):
             to = ProgressTarget.parse(self.to, _numbers(self.partitions))
             offsets = set_progress(config, self.job, lambda found: to.resolve(config, found), cause=cause).offsets
         else:
-            offsets = made.offsets
+            offsets = complete_progress_change(config, made, cause=cause)
         return {"job": self.job, "offsets": {str(partition): offset for partition, offset in offsets.items()}}
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.sdk.exceptions import AirflowFailException
+
 from wasmline.errors import InvalidRedrive
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import is_final, require_names, require_text
+from wasmline_provider.operators.argument_checks import given, is_final, require_names, require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
@@ -22,7 +24,8 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
     """Writes dead letters again: to the topics that they come from, to another one, or through a transform.
 
     Each is redriven once. A task that is tried again or cleared continues its redrive, up to the ends that the topic
-    had when that began; it does not make it twice.
+    had when that began; it does not make it twice. It fails at once if dead letters cannot be redriven and stay
+    pending: what was redriven stays so.
 
     Example::
 
@@ -34,7 +37,7 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
         )
 
     Returns ``topic``, ``dead_letters``: how many were redriven, ``outputs``, ``failed_again``, and
-    ``skipped``: how many cannot be redriven, by reason.
+    ``skipped``: how many cannot be redriven, by reason; empty unless ``allow_skipped``.
 
     :param topic: the dead-letter topic.
     :param reason: why; required, and kept with the redrive.
@@ -44,6 +47,7 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
     :param error: redrive the dead letters of this error only, such as ``GuestTrap`` or ``Rejected``.
     :param reason_contains: redrive the dead letters with this text in their reason only.
     :param source_topic: redrive the dead letters of records of this topic only.
+    :param allow_skipped: succeed also if dead letters cannot be redriven.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param by: the user of the redrive; by default the one who triggered the run, else the task's owner.
     """
@@ -74,6 +78,7 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
         error: str | None = None,
         reason_contains: str | None = None,
         source_topic: str | None = None,
+        allow_skipped: bool = False,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         by: str = USER_TEMPLATE,
         **kwargs: Any,
@@ -87,27 +92,33 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
         self.error = error
         self.reason_contains = reason_contains
         self.source_topic = source_topic
+        self.allow_skipped = allow_skipped
         self.kafka_conn_id = kafka_conn_id
         self.by = by
-        require_text(InvalidRedrive, topic=topic, reason=reason)
-        topics = {"topic": topic, "to_topic": to_topic, "source_topic": source_topic}
-        require_names(InvalidRedrive, **topics, through=through, transform=transform)
-        if is_final((to_topic, through)) and to_topic and through:
-            raise InvalidRedrive(f"to_topic {to_topic} and through {through}: name one of them", topic=str(topic))
+        self._require_valid()
+
+    def _require_valid(self) -> None:
+        require_text(InvalidRedrive, topic=self.topic, reason=self.reason)
+        topics = {"topic": self.topic, "to_topic": self.to_topic, "source_topic": self.source_topic}
+        require_names(InvalidRedrive, **topics, through=self.through)
+        if is_final((self.to_topic, self.through)) and given(self.to_topic) and given(self.through):
+            text = f"to_topic {self.to_topic} and through {self.through}: name one of them"
+            raise InvalidRedrive(text, topic=str(self.topic))
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import DeadLetterSelection
         from wasmline.redrive import plan_redrive, run_redrive
 
+        self._require_valid()
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
         selection = DeadLetterSelection(
-            transform=self.transform or None,
-            error=self.error or None,
-            reason_contains=self.reason_contains or None,
-            source_topic=self.source_topic or None,
+            transform=given(self.transform),
+            error=given(self.error),
+            reason_contains=given(self.reason_contains),
+            source_topic=given(self.source_topic),
         )
-        plan = plan_redrive(kafka, self.topic, selection, to_topic=self.to_topic or None, through=self.through or None)
+        plan = plan_redrive(kafka, self.topic, selection, to_topic=given(self.to_topic), through=given(self.through))
         for group, count in plan.pending.items():
             self.log.info("%d dead letters of %s: %s", count, group.transform, group.error)
         done = run_redrive(
@@ -117,8 +128,11 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
             redrive_id=task_name(context, self.task_id),
             progress=self._log_progress,
         )
-        for why, count in done.skipped.items():
-            self.log.warning("%d dead letters stay pending: %s", count, why)
+        skipped = "; ".join(f"{count:,} stay pending: {why}" for why, count in done.skipped.items())
+        if skipped and not self.allow_skipped:
+            raise AirflowFailException(f"{done.dead_letters:,} dead letters of {done.topic} are redriven; {skipped}")
+        if skipped or done.failed_again:
+            self.log.warning("%d dead letters failed again; %s", done.failed_again, skipped or "none stays pending")
         return {name: getattr(done, name) for name in RedriveDeadLettersOperator.output_keys}
 
     def _log_progress(self, redrive: Redrive) -> None:

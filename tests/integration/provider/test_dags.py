@@ -217,6 +217,11 @@ def test_dead_letters_are_redriven_from_the_form_once_also_if_the_run_is_cleared
     with pytest.raises(AirflowFailException, match="InvalidRedrive"):
         RedriveDeadLettersOperator(task_id="redrive", topic=topic, to_topic=topic, reason="x").execute(context)
 
+    produce_all(connected.config, topic, [(b"k", b"4", dead_letters.failure(error="GuestTrap", reason="no"), None)])
+    assert run_dag(dag, topic=topic, reason="it names no source").state == "failed"
+    task = RedriveDeadLettersOperator(task_id="redrive", topic=topic, reason="x", allow_skipped=True)
+    assert sum(task.execute({**context, "run_id": "anyway"})["skipped"].values()) == 1
+
 
 def rollback(name: str, **arguments: Any) -> WasmRollbackOperator:
     return WasmRollbackOperator(task_id="rollback", name=name, reason="late orders", **arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 import uuid
@@ -18,28 +19,36 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from support.streams.identity_transform import deploy_identity
 from wasmline.control import (
+    ChangeCause,
     ClaimWriter,
     DeploymentTopic,
     DriverClaim,
     HistoryTopic,
     JobTopic,
     StatusTopic,
+    control_topics,
+    delete_job,
     deploy,
+    plan_deployment_rollback,
     read_deployment_health,
     read_job_events,
+    roll_back_deployment,
 )
-from wasmline.errors import JobNotFound
+from wasmline.errors import BrokerUnavailable, JobBusy, JobNotFound
 from wasmline.job_offsets.progress_change import read_progress
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import Topics, produce_all
+from wasmline.kafka import RecordWriter, Topics, produce_all
 from wasmline.partition_status import PartitionStatus
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider import form_choices
 from wasmline_provider.form_choices import FormChoices
-from wasmline_provider.operators.deploy import WasmRollbackOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.operators.job_actions import PauseJobOperator, SetProgressOperator, StopJobOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
+
+CAUSE = ChangeCause(reason="it is slow", by="ada")
 
 Load = Callable[[str], ModuleType]
 RunDag = Callable[..., Any]
@@ -136,6 +145,60 @@ def test_progress_is_set_from_the_form_once_also_if_the_run_is_cleared(load: Loa
         task.to = to  # as Airflow renders it
         with pytest.raises(AirflowFailException, match=text):
             task.execute({**context, "run_id": str(to)})
+
+
+@pytest.mark.parametrize("mode", ["parallel", "microbatch"])
+@pytest.mark.parametrize("moment", ["before it is in force", "after it is in force"])
+def test_a_relative_progress_whose_try_was_killed_is_set_once(
+    job: Job, mode: Any, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = job.spec.stream
+    if mode == "microbatch":
+        transform = deploy_identity(job.config)
+        job.topic, stream = transform.input_topic, StreamSpec(transform=transform.name)
+        produce_all(job.config, job.topic, [(b"k", b"v", None, 1_000)] * 10)
+    spec = replace(job.spec, run="run-2", stream=stream)
+    job.jobs.submit(spec)
+    job.jobs.write_report(JobReport.now(spec.job, "run-2", JobState.STOPPED))
+    claim, claims = ClaimWriter.claim, itertools.count()
+
+    def killed(writer: ClaimWriter, *arguments: Any, **options: Any) -> None:
+        number = next(claims)
+        if moment == "after it is in force" and number == 0:
+            claim(writer, *arguments, **options)
+        raise BrokerUnavailable("killed", bootstrap_servers="b:1")
+
+    def task(to: str) -> Any:
+        context = {"dag_run": SimpleNamespace(dag_id="set_progress"), "run_id": to}
+        return SetProgressOperator(task_id="set_progress", job=spec.job, to=to, reason="x").execute(context)
+
+    ends = Topics(job.config).end_offsets(job.topic)
+    task("end")
+    with monkeypatch.context() as patch:
+        patch.setattr(ClaimWriter, "claim", killed)
+        with pytest.raises(BrokerUnavailable):
+            task("-2")
+    [full] = [each for each, end in ends.items() if end]
+    wanted = {str(each): max(0, end - 2) for each, end in ends.items()}
+    assert [task("-2")["offsets"], task("-2")["offsets"]] == [wanted, wanted]
+    assert read_progress(job.config, spec.job).offsets[full] == ends[full] - 2
+
+
+def test_a_name_with_a_slash_deletes_no_claim(load: Load, run_dag: RunDag, job: Job) -> None:
+    claim = DriverClaim(run="run-1", mode="parallel", driver="d", checkpoint="c", batch_id=3, deployment=None)
+    with closing(ClaimWriter(job.config, job.spec.job, "d")) as claims:
+        claims.take_over(lambda _: claim)
+    dag = _dags(load("on_call"))["delete_job"]
+    assert run_dag(dag, job=f"{job.spec.job}/batch", reason="a slip").state == "failed"
+    assert job.jobs.last_claim(job.spec.job) == claim
+
+
+def test_a_job_with_a_driver_is_not_deleted_where_its_order_cannot_be_read(job: Job) -> None:
+    with job.driver(), closing(RecordWriter(job.config)) as writer:
+        writer.write(control_topics.JOBS, [(job.spec.job.encode(), b'{"spec_version": 99}', None, None)])
+        with pytest.raises(JobBusy, match="is live"):
+            delete_job(job.config, job.spec.job)
+    assert delete_job(job.config, job.spec.job) == ""
 
 
 def test_leases_are_withdrawn_from_the_form(load: Load, run_dag: RunDag, job: Job) -> None:
@@ -251,6 +314,33 @@ def test_a_deployment_is_watched_and_rolled_back_by_itself(
     assert last.events[0].cause.reason == "deploy_transform: 99 of 99 records became dead letters, more than 5.0%"
     assert run_dag(dag, project=str(tmp_path), reason="no such project").state == "failed"
     assert len(project.versions()) == 4
+
+
+def test_a_deploy_that_is_tried_again_leaves_what_whoever_is_on_call_did_since(
+    connected: RunningKafka, tmp_path: Path
+) -> None:
+    name, registry = f"t-{uuid.uuid4().hex[:8]}", str(tmp_path)
+    declared = {"input-topic": connected.topic(), "output-topics": [connected.topic()]}
+    for version in ("1.0.0", "1.0.1"):
+        FilesystemRegistry(registry).publish(name, version, guest(), metadata=ArtifactMetadata(transform=declared))
+
+    def deploy_version(version: str, run: str, **options: Any) -> Any:
+        context: Any = {"dag_run": SimpleNamespace(dag_id="deploy_transform"), "run_id": run, "outlet_events": {}}
+        task = WasmDeployOperator(task_id="deploy", name=name, version=version, registry=registry, by="ada", **options)
+        return task.execute(context)
+
+    assert deploy_version("1.0.0", "first")["generation"] == 1
+    assert deploy_version("1.0.1", "second")["generation"] == 2
+    with closing(DeploymentTopic(connected.config)) as deployments:
+        deployments.pause(name, "wrong outputs")
+        again = deploy_version("1.0.1", "second")
+        assert (again["generation"], again["state"], again["is_new"]) == (2, "paused", True)
+    roll_back_deployment(connected.config, plan_deployment_rollback(connected.config, name), cause=CAUSE)
+    with pytest.raises(AirflowFailException, match="in generation 2, and generation 3 is current"):
+        deploy_version("1.0.1", "second")
+    with pytest.raises(AirflowFailException, match="Conflict"):
+        deploy_version("1.0.1", "third", expected_generation=2)
+    assert deploy_version("1.0.1", "fourth")["generation"] == 4
 
 
 def test_a_generation_that_cannot_be_rolled_back_is_paused_unless_another_is_current(connected: RunningKafka) -> None:

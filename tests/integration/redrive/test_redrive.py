@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -34,6 +36,7 @@ from wasmline.control import (
 )
 from wasmline.control.control_topics import REDRIVES
 from wasmline.digests import digest_of
+from wasmline.documents import encode
 from wasmline.errors import (
     BrokerUnavailable,
     Conflict,
@@ -42,6 +45,7 @@ from wasmline.errors import (
     InvalidRedrive,
     OffsetOutOfRange,
     TopicNotFound,
+    UnsupportedSpecVersion,
     WasmlineError,
 )
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, Topics, TransactionalWriter, read_to_end
@@ -55,6 +59,7 @@ from wasmline.redrive.source_records import (
     NO_TOPIC,
     NOT_UTF8,
     RECORD_GONE,
+    STRANGE_SOURCE,
     TOO_LARGE,
     SourceRecords,
 )
@@ -404,6 +409,8 @@ def test_a_redrive_through_a_transform_needs_one_that_can_take_letters(letters: 
     with pytest.raises(InvalidRedrive, match="has no dead-letter topic"):
         letters.redrive(through=letters.transform)
     letters.deploy(target)
+    with pytest.raises(InvalidRedrive, match="and no records of returns"):
+        letters.redrive(DeadLetterSelection(source_topic="returns"), through=letters.transform)
     with closing(DeploymentTopic(letters.config)) as deployments:
         deployments.pause(letters.transform, "it is wrong")
     with pytest.raises(DeploymentPaused, match="it is wrong"):
@@ -538,6 +545,130 @@ def test_a_redrive_that_tries_again_leaves_the_topic_to_one_that_began_meanwhile
     with pytest.raises(Conflict, match="another redrive"):
         letters.redrive()
     assert newer[0].dead_letters == 20
+
+
+def test_a_redrive_that_tries_again_does_not_fence_one_that_is_under_way(
+    letters: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters.fill(map(letters.letter, range(60)))
+    monkeypatch.setattr(redrive_run, "MAX_TRANSACTION_DEAD_LETTERS", 20)
+    plan = plan_redrive(letters.config, letters.name)
+    write, is_first = TransactionalWriter.write, itertools.count()
+    is_on_its_way, older_ended = threading.Event(), threading.Event()
+
+    def on_its_way(_: Redrive) -> None:
+        is_on_its_way.set()
+        assert older_ended.wait(60)
+
+    def unanswered(writer: TransactionalWriter, *records: Any) -> None:
+        if next(is_first) == 0:
+            newer.append(thread.submit(run_redrive, letters.config, plan, progress=on_its_way))
+            assert is_on_its_way.wait(60)
+            raise BrokerUnavailable("no answer", bootstrap_servers="b:1")
+        write(writer, *records)
+
+    newer: list[Future[Redrive]] = []
+    monkeypatch.setattr(TransactionalWriter, "write", unanswered)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(Conflict, match="another redrive"):
+                run_redrive(letters.config, plan)
+        finally:
+            older_ended.set()
+        assert newer[0].result().dead_letters == 60
+    require_each_once_in_order(written(letters.config, letters.source), 60)
+
+
+def test_a_redrive_through_a_transform_ends_when_that_is_paused_or_replaced(
+    letters: Topic, kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = kafka.topic()
+    letters.deploy(target)
+    letters.fill(map(letters.letter, range(60)))
+    monkeypatch.setattr(redrive_run, "MAX_TRANSACTION_DEAD_LETTERS", 20)
+
+    def redrive(meanwhile: Callable[[], object]) -> Redrive:
+        def on_progress(_: Redrive) -> None:
+            meanwhile()
+
+        plan = plan_redrive(letters.config, letters.name, through=letters.transform)
+        return run_redrive(letters.config, plan, redrive_id="dag/run", progress=on_progress)
+
+    with closing(DeploymentTopic(letters.config)) as deployments:
+        with pytest.raises(DeploymentPaused, match="wrong outputs"):
+            redrive(lambda: deployments.pause(letters.transform, "wrong outputs"))
+        assert letters.pending() == 40
+        deployments.resume(letters.transform)
+    with pytest.raises(Conflict, match="has generation 2 by now"):
+        redrive(lambda: letters.deploy(target, guests.WRITE + "(nop)"))
+    assert letters.pending() == 20
+    assert redrive(lambda: None).dead_letters == 60
+    require_each_once_in_order(written(letters.config, target), 60)
+
+
+def test_a_redrive_of_the_same_id_tries_again_what_it_has_skipped(letters: Topic, kafka: RunningKafka) -> None:
+    source = f"{letters.name}.later"
+    letters.fill(letters.letter(number, source=source) for number in range(3))
+    plan = plan_redrive(letters.config, letters.name)
+    assert run_redrive(letters.config, plan, redrive_id="dag/run").skipped == {NO_TOPIC: 3}
+    Topics(letters.config).create(source, 1)
+    done = run_redrive(letters.config, plan, redrive_id="dag/run")
+    assert (done.dead_letters, done.skipped, done.state) == (3, {}, "done")
+    assert len(written(letters.config, source)) == 3
+
+
+def test_what_a_list_counts_selects_the_same_letters(letters: Topic) -> None:
+    letters.fill(letters.letter(number, error=["GuestTrap", "Rejected"][number % 3 == 0]) for number in range(9))
+    for selection, count in (
+        (DeadLetterSelection(error="Rejected: no"), 3),
+        (DeadLetterSelection(error="Rejected"), 3),
+        (DeadLetterSelection(transform=f"{letters.transform}@1.0.0"), 9),
+        (DeadLetterSelection(transform=f"{letters.transform}@2.0.0"), 0),
+    ):
+        assert plan_redrive(letters.config, letters.name, selection).dead_letters == count
+
+
+def test_a_letter_that_names_a_stranger_as_its_source_copies_none_of_its_records(
+    letters: Topic, kafka: RunningKafka
+) -> None:
+    """The record of a truncated letter is read with the rights of whoever redrives."""
+    payroll, target = kafka.topic(), kafka.topic()
+    with closing(RecordWriter(letters.config)) as writer:
+        writer.write(payroll, [(b"k", b"value", [], None)])
+    place = dead_letters.coordinates(TopicPartition(payroll, 0), 0)
+    letter = dead_letters.failed(b"k", b"value", [], ValueError("no"), place).truncated(6)
+    letters.fill([(letter.key, letter.value, letter.headers, None)])
+    assert letters.redrive(to_topic=target).skipped == {STRANGE_SOURCE: 1}
+    done = letters.redrive(DeadLetterSelection(source_topic=payroll), to_topic=target)
+    assert (done.dead_letters, [each.value for each in written(letters.config, target)]) == (1, [b"value"])
+
+
+def test_a_truncated_letter_of_a_deployment_goes_whole_to_another_topic(letters: Topic, kafka: RunningKafka) -> None:
+    letters.deploy(kafka.topic())
+    with closing(RecordWriter(letters.config)) as writer:
+        writer.write(letters.source, [(b"k", b"value", [], None)])
+    [record] = written(letters.config, letters.source)
+    place = dead_letters.coordinates(TopicPartition(letters.source, record.partition), 0)
+    letter = dead_letters.failed(b"k", b"value", [], ValueError("no"), place).truncated(6)
+    letters.fill([(letter.key, letter.value, letter.headers, None)])
+    assert letters.redrive(to_topic=(target := kafka.topic())).dead_letters == 1
+    assert [each.value for each in written(letters.config, target)] == [b"value"]
+
+
+def test_offsets_that_cannot_be_read_stop_redrives_and_nothing_else(letters: Topic, kafka: RunningKafka) -> None:
+    letters.fill(map(letters.letter, range(3)))
+    reader = DeadLetterReader(letters.config, letters.name)
+    prefix = f"{letters.name}/{reader.topic.id}/"
+    letters.redrive()
+    [made] = reader.state().redrives.values()
+    records = {"offsets/1/0": b'{"spec_version": 99}', "redrive/other": encode(replace(made, skipped={"x": 1}))}
+    with closing(RecordWriter(letters.config)) as writer:
+        writer.write(REDRIVES, [(f"{prefix}{key}".encode(), value, None, None) for key, value in records.items()])
+    assert reader.state().redrives == {made.id: made}  # the other record is not its own
+    with pytest.raises(UnsupportedSpecVersion, match=rf"record {re.escape(prefix)}offsets/1/0 of {REDRIVES}"):
+        letters.redrive()
+    assert json.loads(run(letters, "list", letters.name, "--json").stdout)[0]["dead_letters"] == 3
+    assert len(json.loads(run(letters, "redrives", letters.name, "--json").stdout)) == 1
 
 
 def test_a_process_that_was_frozen_after_a_rejection_repeats_nothing_of_another_one_with_the_same_id(
