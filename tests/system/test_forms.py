@@ -127,9 +127,9 @@ def test_an_orphan_is_stopped_and_its_progress_set(on_call: OnCall, forms: Forms
     forms.run("stop_job", form, job=on_call.job, reason="an orphan")
     form = forms.open("set_progress")
     assert (on_call.job in form.suggestions("job"), "end" in form.suggestions("to")) == (True, True)
-    forms.run("set_progress", form, job=on_call.job, to="-3", reason="three again")
+    forms.run("set_progress", form, job=on_call.job, to="+7", reason="skip seven")
     events = [(each.action, each.cause.reason) for each in read_job_events(config, on_call.job)]
-    assert events == [("stop", "an orphan"), ("set progress", "three again")]
+    assert events == [("stop", "an orphan"), ("set progress", "skip seven")]
     assert read_progress(config, on_call.job).offsets == {0: 7}
 
 
