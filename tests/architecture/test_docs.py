@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 ROOMS = sorted((ROOT / "provider").rglob("README.md"))
-LINKING = [*PAGES, *ROOMS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "wasm_modules" / "ABI.md"]
+OTHERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "wasm_modules/ABI.md")]
+LINKING = [*PAGES, *ROOMS, *OTHERS]
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 NAMED = re.compile(r"`(tests/[\w/.]+)`|`(test_\w+)`")
 DEFINED = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 
@@ -35,11 +37,23 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+    for target in LINK.findall(page.read_text()):
         path, _, anchor = target.partition("#")
         found = (page.parent / path).resolve() if path else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), target
+
+
+def test_each_page_can_be_reached_from_the_index() -> None:
+    reached = {ROOT / "docs" / "README.md"}
+    waiting = list(reached)
+    while waiting:
+        page = waiting.pop()
+        linked = {(page.parent / target.partition("#")[0]).resolve() for target in LINK.findall(page.read_text())}
+        new = {each for each in linked if each.suffix == ".md" and each.is_file()} - reached
+        reached |= new
+        waiting += new
+    assert not set(PAGES) - reached
 
 
 @pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))

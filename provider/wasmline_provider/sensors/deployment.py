@@ -49,6 +49,8 @@ class WasmDeploymentSensor(MultipleOutputsOperator, BaseSensorOperator):
     :param min_records: records from which on the share is judged before the end of the time.
     :param fail_on_fault: fail the task, without a retry, if there is a fault; otherwise it only returns it.
     :param kafka_conn_id: Airflow's connection to the cluster.
+    :param poke_interval: seconds between two looks.
+    :param mode: ``reschedule`` frees the worker between two looks, ``poke`` keeps it.
     """
 
     template_fields: Sequence[str] = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from wasmline_provider import driver_placement, task_container
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 RECORDS = 200
+
+HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "run_without_airflow.md"
 
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -146,6 +149,29 @@ def test_a_launcher_starts_a_driver_of_its_own_machine_that_outlives_it(
         assert "driver started, attempt 1 (ordered)" in output.read_text()
     finally:
         jobs.stop(run["job"], run["run"])
+        assert wait_until(lambda: not drivers(transform.name), 60)
+        jobs.close()
+
+
+@pytest.mark.long
+def test_the_program_of_the_how_to_orders_a_stream_that_a_launcher_starts(
+    transform: DeploymentSpec, kafka: RunningKafka, tmp_path: Path, start: Start
+) -> None:
+    [program] = re.findall(r"^`order\.py`:\n\n```python\n(.*?)^```$", HOW_TO.read_text(), re.MULTILINE | re.DOTALL)
+    name, jobs = f"l-{uuid.uuid4().hex[:8]}", JobTopic(kafka.config)
+    own = {"shout": transform.name, "streams": name, "spark://spark-master:7077": "local[2]"}
+    for known, value in {**own, "s3a://bucket/wasmline": str(tmp_path / "storage")}.items():
+        assert f'"{known}"' in program
+        program = program.replace(f'"{known}"', f'"{value}"')
+    start(name, tmp_path / "drivers", tmp_path / "launcher.log")
+    produce_all(kafka.config, transform.input_topic, ((b"%d" % n, b"v", None, None) for n in range(RECORDS)))
+    environment = {**os.environ, "WASMLINE_KAFKA_CONFIG": kafka.config.to_json()}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    try:
+        topic = transform.output_topics[0]
+        assert wait_until(lambda: len(list(read_to_end(kafka.config, topic))) == RECORDS, 300)
+    finally:
+        jobs.stop(transform.name, jobs.order(transform.name).spec.run)
         assert wait_until(lambda: not drivers(transform.name), 60)
         jobs.close()
 

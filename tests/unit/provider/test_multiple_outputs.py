@@ -1,10 +1,8 @@
 """Results by key: ``task.output["version"]``."""
 
 import inspect
-import re
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from airflow.sdk import DAG, BaseOperator, XComArg, task, task_group
 from airflow.sdk.definitions.xcom_arg import serialize_xcom_arg
 from airflow.serialization.serialized_objects import DagSerialization
 
-import wasmline_provider
 from wasmline.build import BuildReport, SampleReport
 from wasmline.job_specs import StreamTotals
 from wasmline.training import TrainResult
@@ -27,7 +24,6 @@ from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.operators.user_action import UserActionOperator
 
 INFO = get_provider_info()
-PAGE = Path(wasmline_provider.__file__).parents[2].joinpath("docs", "operators.md").read_text()
 BASES = {MultipleOutputsOperator, SparkJobOperator, UserActionOperator}
 """Operators whose keys are those of their subclasses."""
 
@@ -47,16 +43,6 @@ def test_each_operator_names_the_keys_of_its_result(operator: type[MultipleOutpu
     text = inspect.getdoc(operator) or ""
     assert operator.output_keys
     assert not [key for key in operator.output_keys if f"``{key}``" not in text and key not in COMMON]
-
-
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__)
-def test_the_page_of_operators_has_each_with_its_module_and_its_keys(operator: type[MultipleOutputsOperator]) -> None:
-    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
-    (row,) = [row for row in rows if f"`{operator.__name__}`" in row.split("|")[1]]
-    assert f"`{operator.__module__}`" in row
-    same = re.search(r"those of `(\w+)`", row)
-    keys = next(each for each in rows if same and each.startswith(f"| `{same[1]}` |")) if same else row
-    assert not [key for key in operator.output_keys if f"`{key}`" not in keys]
 
 
 COMMON = ("changed", "replaced_by")
