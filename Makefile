@@ -36,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
+.PHONY: install lint format lock docs fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -54,6 +54,10 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --upgrade -o requirements.lock
 
 LONG := WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0
+
+docs: $(INSTALLED) ## fill the operators' pages from the code, check every link, build the documentation into site/
+	@AIRFLOW_HOME=$(CURDIR)/build/docs PYTHONPATH=tests $(BIN)/python -P -m support.operator_pages
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) $(LONG) tests/fuzz tests/integration/wasm/test_go_memory.py \
@@ -90,7 +94,7 @@ matrix: $(INSTALLED) ## a short set of tests on the wheel, by Airflow, PySpark a
 	@PYTHONPATH=tests $(BIN)/python -P tests/matrix.py $(ARGS)
 
 clean: ## remove the environment and what the demo left
-	@rm -rf $(VENV) build
+	@rm -rf $(VENV) build site
 
 ##@ Figures
 .PHONY: bench-pipeline bench-engine bench-model bench-limit bench-consumer bench-stream bench-control
