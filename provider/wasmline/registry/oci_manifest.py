@@ -44,6 +44,12 @@ def blob_path(digest: str) -> str:
     return f"blobs/{algorithm}/{value}"
 
 
+def require_digest(digest: str) -> None:
+    """Raise ValueError for a digest that is no SHA-256, and so may not be a part of a path."""
+    if not _DIGEST.fullmatch(digest):
+        raise ValueError(f"the digest {digest[:140]!r} is not supported: expected sha256: and 64 hexadecimal digits")
+
+
 def decoded(data: bytes, kind: type[T]) -> T:
     """Return the ``kind`` encoded in a JSON document of at most MAX_DOCUMENT_BYTES: see ``decode_strictly``."""
     return decode_strictly(kind, data, MAX_DOCUMENT_BYTES)
@@ -103,10 +109,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     annotations: dict[str, str] = {}
 
     def __post_init__(self) -> None:
-        if not _DIGEST.fullmatch(self.digest):
-            raise ValueError(
-                f"the digest {self.digest[:140]!r} is not supported: expected sha256: and 64 hexadecimal digits"
-            )
+        require_digest(self.digest)
 
     @classmethod
     def of(cls, layer: Layer) -> Descriptor:

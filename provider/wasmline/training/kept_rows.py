@@ -12,7 +12,7 @@ from wasmline.digests import digest_of
 from wasmline.errors import InvalidArtifact, InvalidLayout
 from wasmline.offset_ranges import OffsetRanges, require_ranges
 from wasmline.printable import bounded_line
-from wasmline.registry.oci_manifest import MAX_DOCUMENT_BYTES, decoded, encoded
+from wasmline.registry.oci_manifest import MAX_DOCUMENT_BYTES, blob_path, decoded, encoded, require_digest
 from wasmline.registry.storage import open_storage
 from wasmline.training.numbered_log import NumberedLog
 from wasmline.training.prepare import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FOLDER = "slice_rows"
-_ROWS, _FILE = "rows.parquet", "slice_rows.json"
+_FILE = "slice_rows.json"
 
 MAX_RECORDS = 4_000_000
 """Maximum records of a slice that is kept."""
@@ -57,9 +57,9 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptSlice:
-    """The records of one slice: all committed ones at ``offsets``. ``digest`` is that of their file.
+    """The records of one slice: all committed ones at ``offsets``. ``digest`` is that of their file, and its name.
 
-    Raises ValueError for offsets that are not ranges.
+    Raises ValueError for offsets that are not ranges, and for a digest that is none.
     """
 
     model: str
@@ -73,6 +73,7 @@ class KeptSlice:
 
     def __post_init__(self) -> None:
         require_ranges(self.offsets)
+        require_digest(self.digest)
 
 
 class KeptRows:
@@ -124,12 +125,13 @@ class KeptRows:
             document = encoded(kept, KeptSlice)
         except ValueError as error:
             raise InvalidArtifact(f"the records of slice {number} of {name} cannot be kept: {error}") from error
-        self._storage.create(self._log.path(name, number), [(_ROWS, data.getvalue()), (_FILE, document)])
+        files = [(blob_path(kept.digest), data.getvalue()), (_FILE, document)]
+        self._storage.create(self._log.path(name, number), files)
         return ""
 
     def read(self, kept: KeptSlice) -> pa.Table:
         """Return the records of a kept slice, in order, columns as ``read_slice`` gives them."""
-        path = f"{self._log.path(kept.model, kept.number)}/{_ROWS}"
+        path = f"{self._log.path(kept.model, kept.number)}/{blob_path(kept.digest)}"
         try:
             return _records(self._storage.read(path, MAX_DECODED_BYTES) or b"", kept)
         except ValueError as error:

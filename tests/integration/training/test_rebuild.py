@@ -174,12 +174,12 @@ def test_a_model_is_rebuilt_to_the_byte_after_the_topic_has_forgotten_its_record
     topics.delete([spec.topic])
     assert rebuilt() == trained.digest
 
-    path = Path(spec.models) / "slice_rows/eta/000002/rows.parquet"
+    [path] = (Path(spec.models) / "slice_rows/eta/000002/blobs/sha256").iterdir()
     data = path.read_bytes()
     path.write_bytes(data[:50] + bytes([data[50] ^ 1]) + data[51:])
     refused = wasmline("eta", trained.version)
     assert refused.exit_code == 1
-    assert "slice_rows/eta/000002/rows.parquet" in refused.stderr
+    assert f"slice_rows/eta/000002/blobs/sha256/{path.name}" in refused.stderr
     assert "its digest is" in refused.stderr
 
 

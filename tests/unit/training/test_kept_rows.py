@@ -14,6 +14,7 @@ import pytest
 from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import InvalidLayout, InvalidReference, UnsupportedSpecVersion
+from wasmline.registry.oci_manifest import blob_path
 from wasmline.registry.storage import open_storage
 from wasmline.training import kept_rows
 from wasmline.training.kept_rows import SCHEMA, KeptRows, KeptSlice
@@ -56,8 +57,8 @@ def url(tmp_path: Any) -> str:
     return str(tmp_path)
 
 
-def put(url: str, data: bytes, document: bytes) -> KeptRows:
-    files = [("rows.parquet", data), ("slice_rows.json", document)]
+def put(url: str, data: bytes, document: bytes, digest: str = "") -> KeptRows:
+    files = [(blob_path(digest or digest_of(data)), data), ("slice_rows.json", document)]
     assert open_storage(url).create("slice_rows/eta/000007", files)
     return KeptRows(url)
 
@@ -113,9 +114,10 @@ FORGED: dict[str, tuple[bytes, dict[str, Any], str]] = {
 def test_a_forged_file_is_one_error_that_says_what_and_where(url: str, case: str) -> None:
     data, changed, complaint = FORGED[case]
     kept = kept_slice(data, **changed)
-    with pytest.raises(InvalidLayout, match=rf"slice_rows/eta/000007/rows\.parquet in .*{complaint}") as caught:
-        put(url, data, encode(kept)).read(kept)
-    assert caught.value.path == "slice_rows/eta/000007/rows.parquet"
+    path = f"slice_rows/eta/000007/{blob_path(kept.digest)}"
+    with pytest.raises(InvalidLayout, match=rf"{path} in .*{complaint}") as caught:
+        put(url, data, encode(kept), kept.digest).read(kept)
+    assert caught.value.path == path
 
 
 def test_a_file_above_the_limit_is_not_decoded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +138,10 @@ def test_a_file_above_the_limit_is_not_decoded(url: str, monkeypatch: pytest.Mon
         (encode(kept_slice(b"", model="other")), "it contains kept slice 7 of 'other'"),
         (encode(kept_slice(b"")).replace(b"[3,6]", b"[6,3]"), "not pairs in ascending order"),
         (encode(kept_slice(b"")).replace(b'"t1"', b"1"), "topic_id"),
+        (
+            encode(kept_slice(b"")).replace(b'"sha256:', b'"sha256:../'),
+            r"the digest 'sha256:\.\./e3b0.*' is not supported",
+        ),
     ],
 )
 def test_a_forged_document_is_one_error_that_says_what_and_where(url: str, document: bytes, complaint: str) -> None:

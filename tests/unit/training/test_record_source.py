@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.eta_model import eta_record
+from wasmline.digests import digest_of
 from wasmline.offset_ranges import OffsetRanges, difference_of, intersection_of, union_of
 from wasmline.training.kept_rows import KeptSlice
 from wasmline.training.record_source import sources_of
@@ -17,7 +18,7 @@ DATASET = replace(eta_record().dataset, topic="features", topic_id="t1", offsets
 
 def kept(number: int, offsets: OffsetRanges, *, topic_id: str = "t1", topic: str = "features") -> KeptSlice:
     return KeptSlice(
-        model="eta", number=number, topic=topic, topic_id=topic_id, offsets=offsets, records=0, digest="sha256:"
+        model="eta", number=number, topic=topic, topic_id=topic_id, offsets=offsets, records=0, digest=digest_of(b"")
     )
 
 
