@@ -10,6 +10,7 @@
     │                   GuestTrap(code) · GuestTimeout(limit_ms) · GuestOutOfMemory(limit_bytes) · GuestExit(status)
     │                   GuestProtocolError · RecordTooLarge · InvalidBatch · InstanceClosed · SandboxViolation
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
+    │                   RegistryMisconfigured, a RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
     │                   UnprovenModel(name) · ModelNotServing(name, state) · InvalidRollback(name)
@@ -240,6 +241,12 @@ class RegistryUnavailable(RegistryError):
     """The registry's storage failed: a full disk, a missing permission, an unreachable store."""
 
     retryable = True
+
+
+class RegistryMisconfigured(RegistryUnavailable):
+    """The registry's object store refuses until it is set up: wrong credentials, a missing bucket, no conditions."""
+
+    retryable = False
 
 
 class DeployError(WasmlineError):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from wasmline.errors import InvalidLayout, RegistryUnavailable
+from wasmline.errors import InvalidLayout, RegistryMisconfigured, RegistryUnavailable
 from wasmline.printable import bounded_line
+from wasmline.registry import s3_errors
 
 File = tuple[str, bytes]
 """A path relative to the folder, and its content."""
@@ -22,7 +23,8 @@ class Storage(Protocol):
     """Immutable folders of files. Paths are relative to the root, with ``/`` between their parts.
 
     Its content is not trusted: a part of a path that is a symbolic link, a device or a pipe raises InvalidLayout, and
-    is neither followed nor read. Every method raises RegistryUnavailable if the store fails. Both name the path.
+    is neither followed nor read. Every method raises RegistryUnavailable if the store fails, RegistryMisconfigured if
+    no retry cures that. They name the path.
     """
 
     url: str
@@ -30,8 +32,9 @@ class Storage(Protocol):
     def create(self, folder: str, files: Sequence[File]) -> bool:
         """Create ``folder`` with all of ``files`` visible at once; False if the folder exists.
 
-        The last file is the folder's marker: readers see no folder without it, and one without it is completed. Raises
-        InvalidLayout for an obstacle in its place.
+        The last file is the folder's marker: readers see no folder without it, and one without it is completed. Any
+        other file has the same content for every writer of its name, such as its digest: several may write it at once.
+        Raises InvalidLayout for an obstacle in its place.
         """
 
     def read(self, path: str, limit: int) -> bytes | None:
@@ -70,6 +73,8 @@ def open_storage(url: str) -> Storage:
 
 def unavailable_error(url: str, error: Exception, path: str, consequence: str = "") -> RegistryUnavailable:
     """Return the RegistryUnavailable for an error of a disk or a driver about a path."""
+    if remedy := s3_errors.remedy(error):
+        return RegistryMisconfigured(f"the registry at {url} refused: {remedy}{consequence}; see {path}")
     reason = bounded_line(getattr(error, "strerror", None) or error) or type(error).__name__
     return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}; see {path}")
 
