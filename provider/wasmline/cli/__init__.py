@@ -45,6 +45,9 @@ COMMANDS = {
 }
 """The module and the description of each command: enough for ``--help``."""
 
+LOGGING_REQUESTS = ("botocore", "aiobotocore")
+"""Libraries that log requests with their signatures and session tokens, which are credentials: not below INFO."""
+
 
 class Failure(click.ClickException):
     """An error of Wasmline or of the system as one line on stderr, after its log or diff."""
@@ -112,7 +115,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="wasmline")
-@click.option("--debug", is_flag=True, help="Log everything, and show tracebacks of errors.")
+@click.option("--debug", is_flag=True, help="Log everything but requests with credentials, and show tracebacks.")
 def main(debug: bool) -> None:
     """Build, version, deploy and run WebAssembly transforms on Kafka.
 
@@ -123,5 +126,7 @@ def main(debug: bool) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(TerminalFormatter("%(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(handlers=[handler], level=logging.DEBUG)
+        for library in LOGGING_REQUESTS:
+            logging.getLogger(library).setLevel(logging.INFO)
     elif logging.lastResort:  # shows warnings on stderr
         logging.lastResort.setFormatter(TerminalFormatter())
