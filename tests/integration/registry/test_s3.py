@@ -64,7 +64,10 @@ def registry(url: str) -> FilesystemRegistry:
 
 
 def at_once(call: Callable[[int], T]) -> list[T]:
-    """Call ``call`` with the numbers of PUBLISHERS, all at the same moment."""
+    """Call ``call`` with the numbers of PUBLISHERS, all at the same moment.
+
+    What they use is opened before: the driver has a client for each thread that opens one.
+    """
     barrier = threading.Barrier(PUBLISHERS)
 
     def enter(number: int) -> T:
@@ -103,25 +106,30 @@ def test_of_many_that_create_one_folder_at_once_one_succeeds(url: str) -> None:
     """Without a look before it: the server's condition alone decides."""
     storage = open_storage(url)
     assert isinstance(storage, ObjectStorage)
-    for round_ in range(10):
-        folder = f"promotions/eta/{round_:06d}"
-        created = at_once(lambda number, at=folder: storage.create(at, [("promotion.json", b"%d" % number)]))  # type: ignore[misc]
-        [winner] = [number for number, is_created in enumerate(created) if is_created]
+    assert storage.create("promotions/eta/000001", [("promotion.json", b"first")])
+
+    def create(number: int) -> bool:
+        return storage.create(folder, [("promotion.json", b"%d" % number)])
+
+    for place in range(2, 12):
+        folder = f"promotions/eta/{place:06d}"
+        [winner] = [number for number, is_created in enumerate(at_once(create)) if is_created]
         assert storage.read(f"{folder}/promotion.json", 10) == b"%d" % winner
 
 
 def test_of_many_publishers_of_one_version_one_wins(url: str) -> None:
     contents = [WASM + bytes([0, 2, 1, number]) for number in range(PUBLISHERS)]
+    registries = [FilesystemRegistry(url) for _ in contents]
+    assert registries[0].names() == []
 
     def publish(number: int) -> bytes | None:
-        mine = FilesystemRegistry(url)
         try:
-            mine.publish("distance", version, contents[number])
+            registries[number].publish("distance", version, contents[number])
         except VersionExists:
             return None
         return contents[number]
 
-    for version in ("1.0.0", "1.1.0", "1.2.0"):
+    for version in ("1.0.0", "1.1.0", "1.2.0", "1.3.0"):
         [winner] = filter(None, at_once(publish))
         assert FilesystemRegistry(url).read("distance", version) == winner
 
@@ -183,18 +191,19 @@ def test_of_many_promotions_at_once_one_is_recorded(url: str) -> None:
     record = eta_record()
     models = ModelRegistry(url)
     versions = [models.publish(record, b"%d" % number).version for number in range(PUBLISHERS)]
+    logs = [PromotionLog(url) for _ in versions]
 
     def decide(number: int) -> bool:
-        log = PromotionLog(url)
         try:
-            log.append("eta", versions[number], PROMOTE, champion=None, metrics=record.metrics, run=f"run-{number}")
+            logs[number].append(
+                "eta", versions[number], PROMOTE, champion=None, metrics=record.metrics, run=f"run-{number}"
+            )
         except Conflict:
             return False
         return True
 
     [winner] = [number for number, recorded in enumerate(at_once(decide)) if recorded]
-    log = PromotionLog(url)
-    assert [each.version for each in log.history("eta")] == [versions[winner]] == [log.champion("eta")]
+    assert [each.version for each in logs[0].history("eta")] == [versions[winner]] == [logs[0].champion("eta")]
 
 
 class CommandLine:
