@@ -39,3 +39,17 @@ ENRICH_JOB = "enrich-over-http"
 ORDERS = "orders"
 ENRICHED = "orders.enriched"
 UNENRICHED = "orders.dlq"
+
+LAUNCHER = os.environ.get("WASMLINE_LAUNCHER") or None
+"""The launcher that starts the drivers of endless streams; None: Airflow's worker does."""
+
+STREAM_POOL = os.environ.get("WASMLINE_STREAM_POOL") or "default_pool"
+"""The pool of the tasks that start endless streams: however many wait, other tasks have the other slots."""
+
+FIRST_METRICS_PORT = os.environ.get("WASMLINE_METRICS_PORT")
+METRICS_PORTS: dict[str, int] = (
+    {job: int(FIRST_METRICS_PORT) + number for number, job in enumerate((TRANSFORM, ENRICH_JOB))}
+    if FIRST_METRICS_PORT
+    else {}
+)
+"""The port at which each stream's driver serves metrics: that of the variable and the next one; by default none."""

@@ -84,6 +84,9 @@ with DAG(
         storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
+        launcher=demo_settings.LAUNCHER,
+        metrics_port=demo_settings.METRICS_PORTS.get(demo_settings.ENRICH_JOB),
+        pool=demo_settings.STREAM_POOL,
         spark_options={"py_files": str(HANDLER)},
         conf={
             "spark.executorEnv.CUSTOMERS_URL": SERVICE,

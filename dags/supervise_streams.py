@@ -31,7 +31,12 @@ from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 STREAMS: dict[str, dict[str, Any]] = {
-    demo_settings.TRANSFORM: {"transform": demo_settings.TRANSFORM, "trigger_interval": "1 second"},
+    demo_settings.TRANSFORM: {
+        "transform": demo_settings.TRANSFORM,
+        "trigger_interval": "1 second",
+        "metrics_port": demo_settings.METRICS_PORTS.get(demo_settings.TRANSFORM),
+        "launcher": demo_settings.LAUNCHER,
+    },
 }
 """The parameters of each stream, by its job."""
 
@@ -71,6 +76,7 @@ with DAG(
             spark_conn_id=demo_settings.SPARK,
             wait_for_completion=False,
             restart_stopped=False,
+            pool=demo_settings.STREAM_POOL,
             **parameters,
         )
         ensure >> [check, all_ensured]

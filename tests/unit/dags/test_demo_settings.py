@@ -29,3 +29,16 @@ def test_a_relative_place_is_one_of_the_folder_of_the_process(
     assert made["MODELS"] == (models if "://" in models else str(tmp_path / models))
     transform_asset(registry=made["REGISTRY"], name="t")
     model_asset(models=made["MODELS"], name="m")
+
+
+def test_a_launcher_a_pool_and_ports_of_metrics_are_used_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("WASMLINE_LAUNCHER", "WASMLINE_STREAM_POOL", "WASMLINE_METRICS_PORT")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    made = runpy.run_path(str(FILE))
+    assert (made["LAUNCHER"], made["STREAM_POOL"], made["METRICS_PORTS"]) == (None, "default_pool", {})
+    for name, value in zip(names, ("streams", "few", "9401"), strict=True):
+        monkeypatch.setenv(name, value)
+    made = runpy.run_path(str(FILE))
+    assert (made["LAUNCHER"], made["STREAM_POOL"]) == ("streams", "few")
+    assert made["METRICS_PORTS"] == {made["TRANSFORM"]: 9401, made["ENRICH_JOB"]: 9402}
