@@ -50,11 +50,14 @@ class CallStats:
 class SlowService:
     """Responds to ``GET /customers/NAME`` after ``delay`` seconds, independently for each call, while it is open.
 
-    It supports only the HTTP of its clients: requests without a body, on persistent connections.
+    It listens on ``port`` of ``host``, by default on a free one of this machine alone. It supports only the HTTP of its
+    clients: requests without a body, on persistent connections.
     """
 
-    def __init__(self, delay: float) -> None:
+    def __init__(self, delay: float, *, host: str = HOST, port: int = 0) -> None:
         self.delay = delay
+        self.port = port
+        self._host = host
         self.book = CallStats()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="slow-service", daemon=True)
@@ -70,7 +73,7 @@ class SlowService:
 
     def __enter__(self) -> SlowService:
         self._thread.start()
-        opening = asyncio.start_server(self._visit, HOST, 0)
+        opening = asyncio.start_server(self._visit, self._host, self.port)
         self._server = asyncio.run_coroutine_threadsafe(opening, self._loop).result()
         self.port = self._server.sockets[0].getsockname()[1]
         return self
