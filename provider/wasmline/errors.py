@@ -12,6 +12,7 @@
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   RegistryMisconfigured, a RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
+    │                   InvalidLocation(location)
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
     │                   UnprovenModel(name) · ModelNotServing(name, state) · InvalidRollback(name)
     │                   InvalidRedrive(topic)
@@ -235,6 +236,15 @@ class InvalidLayout(RegistryError):
 
 class InvalidArtifact(RegistryError):
     """The artifact to publish could not be read back: it is too large, or its metadata are malformed."""
+
+
+class InvalidLocation(RegistryError):
+    """The URL of a registry, of models or of a storage, or the login to its object store, is missing or unusable.
+
+    ``location`` names it, such as ``models``.
+    """
+
+    location: str
 
 
 class RegistryUnavailable(RegistryError):

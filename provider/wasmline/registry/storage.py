@@ -51,19 +51,23 @@ class Storage(Protocol):
 
 
 def open_storage(url: str) -> Storage:
-    """Return the storage behind a path or an fsspec URL (``s3://…``, ``gs://…``, ``memory://…``)."""
+    """Return the storage behind a path or an fsspec URL (``s3://…``, ``gs://…``, ``memory://…``).
+
+    An object store is logged in to with the options of ``storage_options``, else as its driver finds a login by itself.
+    """
     from fsspec.core import url_to_fs
     from fsspec.implementations.local import LocalFileSystem
 
     from wasmline.registry.local_storage import LocalStorage
     from wasmline.registry.object_storage import ObjectStorage
+    from wasmline.registry.storage_options import options_of
 
     if "::" in url:  # a cache may hide writes of others, and a link on the disk behind it
         raise RegistryUnavailable(
             f"the registry at {url} is a chained fsspec URL, which is not supported: use its last URL alone"
         )
     try:
-        filesystem, path = url_to_fs(url)
+        filesystem, path = url_to_fs(url, **options_of(url))
     except Exception as error:  # a driver may raise anything, also for the content of the URL
         raise RegistryUnavailable(f"the registry at {url} cannot be opened: {error!r}") from error
     if isinstance(filesystem, LocalFileSystem):
