@@ -4,6 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+CONNECTION_FIELDS = {
+    "registry": (
+        "Registry",
+        "Modules: an absolute folder that all workers mount, or a URL of fsspec.",
+        ["s3://bucket/registry", "/var/lib/wasmline/registry"],
+    ),
+    "models": (
+        "Models",
+        "Models, their slices and decisions: an absolute folder that all workers mount, or a URL of fsspec.",
+        ["s3://bucket/models", "/var/lib/wasmline/models"],
+    ),
+    "storage": (
+        "Storage",
+        "Checkpoints of jobs: a folder that all of Spark mounts at this path, or a URL of Hadoop.",
+        ["s3a://bucket/wasmline", "/var/lib/wasmline/storage"],
+    ),
+    "object_store_conn_id": (
+        "Object-store connection",
+        "The id of an aws connection with the keys of the URLs above; empty for the login that the machines have.",
+        ["aws_default"],
+    ),
+}
+"""The fields of the form of a ``wasmline`` connection: label, description and examples, which the form suggests."""
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata in the format of ``airflow/provider_info.schema.json``."""
@@ -18,6 +42,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": name,
                 "how-to-guide": [
                     "/docs/installation.md",
+                    "/docs/connections.md",
                     "/docs/tutorial.md",
                     "/docs/operators.md",
                     "/docs/supervising.md",
@@ -27,6 +52,26 @@ def get_provider_info() -> dict[str, Any]:
                     "/docs/airflow.md",
                 ],
                 "tags": ["software"],
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "wasmline",
+                "hook-class-name": "wasmline_provider.hooks.wasmline.WasmlineHook",
+                "hook-name": name,
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "schema", "login", "password", "port"],
+                    "relabeling": {},
+                    "placeholders": {field: examples[0] for field, (_, _, examples) in CONNECTION_FIELDS.items()},
+                },
+                "conn-fields": {
+                    field: {
+                        "label": label,
+                        "description": description,
+                        "schema": {"type": ["string", "null"], "examples": examples},
+                    }
+                    for field, (label, description, examples) in CONNECTION_FIELDS.items()
+                },
             }
         ],
         "extra-links": ["wasmline_provider.links.JobStatusLink", "wasmline_provider.links.SparkUiLink"],
@@ -62,7 +107,11 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [
             {
                 "integration-name": name,
-                "python-modules": ["wasmline_provider.hooks.kafka", "wasmline_provider.hooks.spark"],
+                "python-modules": [
+                    "wasmline_provider.hooks.kafka",
+                    "wasmline_provider.hooks.spark",
+                    "wasmline_provider.hooks.wasmline",
+                ],
             }
         ],
         "triggers": [

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
@@ -23,6 +23,9 @@ from wasmline.spark.driver_process import (
     spark_submit,
     start_supervisor,
 )
+
+if TYPE_CHECKING:
+    from wasmline_provider.hooks.object_store import ObjectStoreLogin
 
 SUBMISSION = {
     "k8s": "spark.kubernetes.submission.waitAppCompletion",
@@ -144,18 +147,23 @@ class SparkJobHook(SparkSubmitHook):
         require_options(arguments)
         return list(arguments)
 
-    def environment(self, kafka: KafkaConfig) -> dict[str, str]:
-        """Return the driver's environment: this process's, without Airflow's variables, with Spark's and Kafka's."""
-        base = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
-        return driver_environment(base, kafka, self.master)
+    def environment(self, kafka: KafkaConfig, login: ObjectStoreLogin | None = None) -> dict[str, str]:
+        """Return the driver's environment: this process's, without Airflow's variables, with Spark's and Kafka's.
 
-    def start_driver(self, job: str, run: str, kafka: KafkaConfig, log: Path) -> int:
+        ``login`` is that to the object store of the job's data.
+        """
+        base = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
+        return driver_environment(login.environment(base) if login else base, kafka, self.master)
+
+    def start_driver(
+        self, job: str, run: str, kafka: KafkaConfig, log: Path, login: ObjectStoreLogin | None = None
+    ) -> int:
         """Start the driver of a run under its supervisor and return the supervisor's process id.
 
         In deploy mode cluster the command ends once the driver was submitted, and the driver's reports follow.
         """
         options = ["--submits"] if self.on_cluster else []
-        process = start_supervisor(self.command(job, run), self.environment(kafka), job, run, log, options)
+        process = start_supervisor(self.command(job, run), self.environment(kafka, login), job, run, log, options)
         process.returncode = 0  # this process does not wait for it: without this, Popen warns when it is collected
         return process.pid
 

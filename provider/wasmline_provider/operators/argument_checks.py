@@ -42,6 +42,23 @@ def require_text(error: type[WasmlineError], **values: Any) -> None:
             raise error(f"{name} is {value!r}: it must be set, as text")
 
 
+def require_locations(error: type[WasmlineError], **urls: Any) -> None:
+    """Raise ``error`` for a URL that is empty; None stands for that of the ``wasmline`` connection."""
+    require_text(error, **{name: url for name, url in urls.items() if url is not None})
+
+
+def is_true(value: Any) -> bool:
+    """Return whether a flag is set, which may be text, as rendered by a template."""
+    return str(value).strip().lower() == "true"
+
+
+def require_flags(error: type[WasmlineError], **values: Any) -> None:
+    """Raise ``error`` for an argument that is neither true nor false."""
+    for name, value in values.items():
+        if is_final(value) and str(value).strip().lower() not in ("true", "false"):
+            raise error(f"{name} is {value!r}: True or False")
+
+
 def require_names(error: type[WasmlineError], **values: Any) -> None:
     """Raise ``error`` for an argument that can be no name of a topic, a transform or a model, whose names are shorter.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wasmline.errors import InvalidProject
-from wasmline_provider.operators.argument_checks import require_text, require_version
+from wasmline.errors import InvalidProject, InvalidReference
+from wasmline_provider.hooks.wasmline import WasmlineHook
+from wasmline_provider.operators.argument_checks import given, require_locations, require_text, require_version
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
@@ -104,7 +105,6 @@ class WasmPublishOperator(_ProjectOperator):
         WasmPublishOperator(
             task_id="publish",
             project="wasm_modules/delivery_distance",
-            registry="s3://bucket/registry",
             digest=build.output["digest"],
         )
 
@@ -112,29 +112,39 @@ class WasmPublishOperator(_ProjectOperator):
     sources no longer give ``digest``.
 
     :param project: the project's folder; its ``transform.yaml`` gives the name and the defaults of deployments.
-    :param registry: the folder or fsspec URL of the registry.
+    :param registry: the folder or fsspec URL of the registry; None for that of the connection.
     :param version: the version, if it is not the one in ``transform.yaml``.
     :param digest: the digest of the built and tested module; None accepts that of the current sources.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
     :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
-    template_fields: Sequence[str] = (*_ProjectOperator.template_fields, "registry", "version", "digest")
+    template_fields: Sequence[str] = (
+        *_ProjectOperator.template_fields,
+        "registry",
+        "version",
+        "digest",
+        "wasmline_conn_id",
+    )
     output_keys = ("name", "version", "digest", "size_bytes")
 
     def __init__(
         self,
         *,
         project: str,
-        registry: str,
+        registry: str | None = None,
         version: str | None = None,
         digest: str | None = None,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(project=project, **kwargs)
         require_version(version)
+        require_locations(InvalidReference, registry=registry)
         self.registry = registry
         self.version = version
         self.digest = digest
+        self.wasmline_conn_id = wasmline_conn_id
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -155,7 +165,8 @@ class WasmPublishOperator(_ProjectOperator):
                 expected=self.digest,
                 actual=report.digest,
             )
-        registry = FilesystemRegistry(self.registry)
+        with WasmlineHook(self.wasmline_conn_id).locate(registry=given(self.registry)).opened() as at:
+            registry = FilesystemRegistry(at.registry)
         published = publish_build(registry, project, report, Path(report.path).read_bytes())
         self.log.info("%s is %s", published, published.digest)
         result = {

@@ -9,9 +9,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import Conflict, InvalidRollback, InvalidSpec, VersionNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.operators.argument_checks import (
     given,
     is_final,
+    is_true,
+    require_flags,
+    require_locations,
     require_names,
     require_numbers,
     require_text,
@@ -55,7 +59,6 @@ class WasmDeployOperator(MultipleOutputsOperator):
             task_id="deploy",
             name="delivery-distance",
             version=publish.output["version"],
-            registry="s3://bucket/registry",
             env={"REGION": "south"},
         )
 
@@ -65,7 +68,7 @@ class WasmDeployOperator(MultipleOutputsOperator):
 
     :param name: the transform, which is also the deployment's name.
     :param version: the published version; None for the latest.
-    :param registry: the folder or fsspec URL of the registry.
+    :param registry: the folder or fsspec URL of the registry; None for that of the connection.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param input_topic: the topic to read, if it is not the project's.
     :param output_topics: the topics to write, in the order in which the guest numbers them.
@@ -77,8 +80,11 @@ class WasmDeployOperator(MultipleOutputsOperator):
     :param provenance: add a header to each output that names its input record, module and model.
     :param max_failure_share: the share of failing records above which the deployment is paused.
     :param expected_generation: deploy only over this generation (0: none yet); None deploys over any.
-    :param models: of a compiled model, the folder or fsspec URL of the model registry: a version that is not the
-        champion any more fails with Conflict, also when the task is late, tried again or cleared. None deploys any.
+    :param champion_only: of a compiled model, deploy the champion only: a version that is not it any more fails with
+        Conflict, also when the task is late, tried again or cleared.
+    :param models: the folder or fsspec URL of the model registry with the champion, which makes ``champion_only`` true;
+        None for that of the connection.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
     :param reason: why; kept in the history of the deployment.
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
@@ -93,7 +99,9 @@ class WasmDeployOperator(MultipleOutputsOperator):
         "dead_letter_topic",
         "env",
         "expected_generation",
+        "champion_only",
         "models",
+        "wasmline_conn_id",
         "reason",
         "by",
     )
@@ -105,7 +113,7 @@ class WasmDeployOperator(MultipleOutputsOperator):
         self,
         *,
         name: str,
-        registry: str,
+        registry: str | None = None,
         version: str | None = None,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         input_topic: str | None = None,
@@ -117,7 +125,9 @@ class WasmDeployOperator(MultipleOutputsOperator):
         provenance: bool = True,
         max_failure_share: float = 0.5,
         expected_generation: int | str | None = None,
+        champion_only: bool | str = False,
         models: str | None = None,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
         reason: str = "",
         by: str = USER_TEMPLATE,
         **kwargs: Any,
@@ -136,17 +146,21 @@ class WasmDeployOperator(MultipleOutputsOperator):
         self.provenance = provenance
         self.max_failure_share = max_failure_share
         self.expected_generation = expected_generation
+        self.champion_only = champion_only
         self.models = models
+        self.wasmline_conn_id = wasmline_conn_id
         self.reason = reason
         self.by = by
+        require_locations(InvalidSpec, registry=registry)
         self._check()
 
     def _check(self) -> None:
         """Reject what cannot be deployed, as far as it is known. Raises InvalidSpec, InvalidReference."""
-        require_text(InvalidSpec, name=self.name, registry=self.registry)
+        require_text(InvalidSpec, name=self.name)
         topics = {"input_topic": self.input_topic, "dead_letter_topic": self.dead_letter_topic}
         require_names(InvalidSpec, name=self.name, **topics)
         require_version(self.version)
+        require_flags(InvalidSpec, champion_only=self.champion_only)
         require_numbers(InvalidSpec, 0, kind=int, expected_generation=self.expected_generation)
         require_numbers(InvalidSpec, 0, 1, max_failure_share=self.max_failure_share)
         if self.clock not in CLOCKS:
@@ -166,13 +180,13 @@ class WasmDeployOperator(MultipleOutputsOperator):
         from wasmline_provider.asset_events import record
 
         self._check()
-        registry = FilesystemRegistry(self.registry)
-        published, wasm = registry.load(self.name, given(self.version))
-        kafka, wanted = KafkaHook(self.kafka_conn_id).get_conn(), self._spec(published)
-        try:
-            deployment = self._deploy(context, kafka, wanted, wasm)
-        except Conflict as error:  # another try would replace what was deployed meanwhile
-            raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+        with self._locations().opened() as at:
+            published, wasm = FilesystemRegistry(at.registry).load(self.name, given(self.version))
+            kafka, wanted = KafkaHook(self.kafka_conn_id).get_conn(), self._spec(published)
+            try:
+                deployment = self._deploy(context, kafka, wanted, wasm, at.models if self._is_champion_only else None)
+            except Conflict as error:  # another try would replace what was deployed meanwhile
+                raise AirflowFailException(f"{type(error).__name__}: {error}") from error
         spec = deployment.spec
         self.log.info("%s is deployed as generation %d: %s", published, deployment.generation, " → ".join(spec.topics))
         generations = HistoryTopic(kafka).generations(spec.name)
@@ -181,19 +195,32 @@ class WasmDeployOperator(MultipleOutputsOperator):
         record(context, self.outlets, result)
         return result
 
-    def _deploy(self, context: Context, kafka: KafkaConfig, wanted: DeploymentSpec, wasm: bytes) -> Deployment:
+    def _deploy(
+        self, context: Context, kafka: KafkaConfig, wanted: DeploymentSpec, wasm: bytes, models: str | None
+    ) -> Deployment:
+        """``models``: the model registry whose champion this has to be; None for any."""
         from wasmline.control import deploy, find_deploy
 
         expected, cause = _number(self.expected_generation), change_cause(context, self.reason, self.by)
-        if self.models:
+        if models is not None:
             from wasmline.training import deploy_champion, require_champion
 
-            require_champion(self.models, wanted)
+            require_champion(models, wanted)
         if (made := find_deploy(kafka, wanted, cause.run)) is not None:
             return made
-        if self.models:
-            return deploy_champion(kafka, wanted, wasm, models=self.models, expected_generation=expected, cause=cause)
+        if models is not None:
+            return deploy_champion(kafka, wanted, wasm, models=models, expected_generation=expected, cause=cause)
         return deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
+
+    @property
+    def _is_champion_only(self) -> bool:
+        return given(self.models) is not None or is_true(self.champion_only)
+
+    def _locations(self) -> Locations:
+        urls = {"registry": given(self.registry)}
+        if self._is_champion_only:
+            urls["models"] = given(self.models)
+        return WasmlineHook(self.wasmline_conn_id).locate(**urls)
 
     def _spec(self, published: Version) -> DeploymentSpec:
         """Return the specification: the project's declaration, overridden by the operator's parameters."""

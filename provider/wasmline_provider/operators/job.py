@@ -27,9 +27,16 @@ from wasmline.errors import InvalidJob, InvalidKafkaConfig, JobFailed, JobNotFou
 from wasmline.log_end import log_end
 from wasmline.repeated_errors import error_line
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.links import JOB_STATUS, SPARK_UI
-from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers, require_text
+from wasmline_provider.operators.argument_checks import (
+    given,
+    is_final,
+    require_jobs,
+    require_locations,
+    require_numbers,
+)
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
@@ -64,9 +71,12 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
     ``{"state": "replaced", "job": …, "run": …, "replaced_by": …}``.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
-    :param storage: the folder or object-store URL for the job's data, such as checkpoints.
+    :param storage: the folder or object-store URL for the job's data, such as checkpoints; None for that of the
+        connection.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param spark_conn_id: Airflow's connection that names the Spark master.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store, which
+        a driver that is started here has in its environment.
     :param conf: Spark settings; secrets belong elsewhere.
     :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
     :param spark_options: other arguments of the Spark provider's SparkSubmitHook, such as ``driver_memory``.
@@ -82,6 +92,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         "storage",
         "kafka_conn_id",
         "spark_conn_id",
+        "wasmline_conn_id",
         "conf",
         "jars",
         "spark_options",
@@ -99,9 +110,10 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         self,
         *,
         job: str,
-        storage: str,
+        storage: str | None = None,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         spark_conn_id: str = "spark_default",
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
         conf: Mapping[str, Any] | None = None,
         jars: str | None = None,
         spark_options: Mapping[str, Any] | None = None,
@@ -116,6 +128,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         self.storage = storage
         self.kafka_conn_id = kafka_conn_id
         self.spark_conn_id = spark_conn_id
+        self.wasmline_conn_id = wasmline_conn_id
         self.conf = conf
         self.jars = jars
         self.spark_options = spark_options
@@ -136,10 +149,11 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         self.has_run_ended = False
         """Whether the run that the task waited for has ended."""
         self._settings: dict[str, Any] | None = None
+        self._locations: Locations | None = None
         self._replaced: dict[str, Any] | None = None
         """The result of a run that a newer one has replaced."""
         require_jobs(job)
-        require_text(InvalidJob, storage=storage)
+        require_locations(InvalidJob, storage=storage)
         require_numbers(InvalidJob, 1, heartbeat_seconds=heartbeat_seconds)
         self._check_spark()
 
@@ -151,8 +165,8 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         conf, options = self.conf or {}, self.spark_options or {}
         if not (isinstance(conf, Mapping) and isinstance(options, Mapping)):
             return  # another task's result, or a template
-        given = (self.spark_conn_id, self.launcher, self.application, self.jars, *conf, *conf.values())
-        if not all(is_final(each) for each in (*given, *options.values())):
+        settings = (self.spark_conn_id, self.launcher, self.application, self.jars, *conf, *conf.values())
+        if not all(is_final(each) for each in (*settings, *options.values())):
             return
         try:
             if BaseHook.get_connection(self.spark_conn_id).extra_dejson.get("keytab"):
@@ -175,6 +189,20 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
 
         The report is a record of the cluster, and each key an XCom: the task returns those of ``output_keys`` only.
         """
+
+    def locations(self) -> Locations:
+        """Return where the job's data is: as given, else as the connection says, which is read once in a try.
+
+        Raises InvalidLocation, AirflowNotFoundException.
+        """
+        if self._locations is None:
+            urls = {name: given(url) for name, url in self.given_locations().items()}
+            self._locations = WasmlineHook(self.wasmline_conn_id).locate(**urls)
+        return self._locations
+
+    def given_locations(self) -> dict[str, Any]:
+        """Return the arguments with the locations that the job needs, None for one that is not given."""
+        return {"storage": self.storage}
 
     def event_facts(self, kafka: KafkaConfig) -> dict[str, Any]:
         """Return what the events of the task's outlets have besides the result."""
@@ -352,7 +380,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
         spark = self._spark()
         placement = self._placement(spark, kafka)  # raises before anything is ordered
-        spec = self.spec(context)
+        spec, login = self.spec(context), self.locations().login
 
         def before_order(run: JobRun) -> None:
             self._require_no_end()
@@ -363,7 +391,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         def start_driver(run: JobRun) -> None:
             self._starts_driver = True
             try:
-                spark.start_driver(run.job, run.run, kafka, Path(run.log))
+                spark.start_driver(run.job, run.run, kafka, Path(run.log), login)
             finally:
                 self._starts_driver = False
 
@@ -386,6 +414,8 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
             )
         if ensured.action in ("started", "restarted"):
             self.log.info("%s; on %s; %s %s", ensured, spark.master, placement.description, ensured.run.log)
+            if login is not None and (placement.launch_request is not None or spark.on_cluster):
+                self.log.info("the driver starts elsewhere, and needs a login to the object store of its own there")
         else:
             self.log.info("%s; its driver's output is on the machine that started it", ensured)
         self._running = plain(ensured.run)

@@ -9,7 +9,17 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from wasmline.errors import InvalidReference, InvalidTrainSpec, JobFailed, NotEnoughData
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import given, is_final, require_names, require_text, require_version
+from wasmline_provider.hooks.wasmline import WasmlineHook
+from wasmline_provider.operators.argument_checks import (
+    given,
+    is_final,
+    is_true,
+    require_flags,
+    require_locations,
+    require_names,
+    require_text,
+    require_version,
+)
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
@@ -52,10 +62,8 @@ class TrainModelOperator(SparkJobOperator):
         TrainModelOperator(
             task_id="train",
             job="delivery-eta",
-            storage="s3a://bucket/wasmline",
             model="delivery-eta",
             topic="deliveries.features",
-            models="s3://bucket/models",
             fields={"id": "string", "distance_km": "double", "time_min": "double"},
             features=["distance_km"],
             target="time_min",
@@ -83,7 +91,7 @@ class TrainModelOperator(SparkJobOperator):
 
     :param model: the model's name.
     :param topic: the topic of JSON records to train on.
-    :param models: the folder or fsspec URL of the model registry.
+    :param models: the folder or fsspec URL of the model registry; None for that of the connection.
     :param fields: the members of a record to read, and their types: ``double``, ``bigint`` or ``string``.
     :param features: the fields that are the inputs of the model, in the order of its columns.
     :param target: the field that is predicted, a number.
@@ -134,11 +142,11 @@ class TrainModelOperator(SparkJobOperator):
         *,
         model: str,
         topic: str,
-        models: str,
         fields: Mapping[str, FieldType],
         features: Sequence[str],
         target: str,
         identity: str,
+        models: str | None = None,
         categories: Mapping[str, Sequence[str]] | None = None,
         units: Mapping[str, str] | None = None,
         where: str | None = None,
@@ -198,16 +206,20 @@ class TrainModelOperator(SparkJobOperator):
     def spec(self, context: Context) -> JobSpec:
         from wasmline.job_specs import JobSpec
 
-        arguments = {name: getattr(self, name) for name in TRAINING}
+        at = self.locations()
+        arguments = {name: getattr(self, name) for name in TRAINING} | {"models": at.models}
         return JobSpec(
-            job=self.job, run="", storage=self.storage, train=self._training(arguments, self.since, self.until)
+            job=self.job, run="", storage=at.storage, train=self._training(arguments, self.since, self.until)
         )
+
+    def given_locations(self) -> dict[str, Any]:
+        return {**super().given_locations(), "models": self.models}
 
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
         try:
             return super().get_job_result(external_id, context)
         except JobFailed as failed:
-            if failed.report.get("error") != NotEnoughData.__name__ or not self._skips_without_enough_data():
+            if failed.report.get("error") != NotEnoughData.__name__ or not is_true(self.skip_without_enough_data):
                 raise
             context["ti"].xcom_push("skipped", {"reason": str(failed)})
             raise AirflowSkipException(str(failed)) from failed
@@ -225,15 +237,12 @@ class TrainModelOperator(SparkJobOperator):
         """Reject what cannot be trained with, as far as it is known before templates are rendered."""
         arguments = {name: getattr(self, name) for name in TRAINING}
         known = {name: value for name, value in arguments.items() if is_final(value)}
-        skips = self.skip_without_enough_data
-        if is_final(skips) and str(skips).strip().lower() not in ("true", "false"):
-            raise InvalidTrainSpec(f"skip_without_enough_data is {skips!r}: True or False")
+        if self.models is None:
+            del known["models"]  # it is the connection's, which is not read now
+        require_flags(InvalidTrainSpec, skip_without_enough_data=self.skip_without_enough_data)
         if known.keys() >= STRUCTURE:
             since = self.since if is_final(self.since) else "previous"
             self._training(dict.fromkeys(NAMES, "-") | known, since, self.until if is_final(self.until) else "now")
-
-    def _skips_without_enough_data(self) -> bool:
-        return str(self.skip_without_enough_data).strip().lower() == "true"
 
     def _training(self, arguments: Mapping[str, Any], since: Any, until: Any) -> TrainSpec:
         import msgspec
@@ -265,31 +274,41 @@ class PromoteModelOperator(MultipleOutputsOperator):
 
     Example::
 
-        PromoteModelOperator(task_id="promote", trained=train.output, models="s3://bucket/models")
+        PromoteModelOperator(task_id="promote", trained=train.output)
 
     Returns ``model``, ``version``, ``decision`` (promote or keep), ``reason``, the ``champion`` before, ``live`` after.
 
     :param trained: the result of TrainModelOperator.
-    :param models: the folder or fsspec URL of the model registry.
+    :param models: the folder or fsspec URL of the model registry; None for that of the connection.
     :param rejection_reason: why the model is not promoted, such as a user's answer; None or empty for the gate's
         decision.
     :param by: the user who decided on the result of the training; None or empty if no user did. A promotion is then
         that of the user who triggered the run, if there is one.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
     """
 
-    template_fields: Sequence[str] = ("trained", "models", "rejection_reason", "by")
+    template_fields: Sequence[str] = ("trained", "models", "rejection_reason", "by", "wasmline_conn_id")
     template_fields_renderers = {"trained": "json"}
     output_keys = ("model", "version", "decision", "reason", "champion", "live")
     ui_color = "#e4f7ea"
 
     def __init__(
-        self, *, trained: Any, models: str, rejection_reason: str | None = None, by: str | None = None, **kwargs: Any
+        self,
+        *,
+        trained: Any,
+        models: str | None = None,
+        rejection_reason: str | None = None,
+        by: str | None = None,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        require_locations(InvalidReference, models=models)
         self.trained = trained
         self.models = models
         self.rejection_reason = rejection_reason
         self.by = by
+        self.wasmline_conn_id = wasmline_conn_id
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -304,18 +323,19 @@ class PromoteModelOperator(MultipleOutputsOperator):
         by = self.by or context["dag_run"].triggering_user_name
         if self.rejection_reason:
             decision, by = decision.rejected(USER, self.rejection_reason), self.by
-        promotion = promote(
-            self.models,
-            trained["model"],
-            trained["version"],
-            decision,
-            champion=trained["champion"],
-            metrics=msgspec.convert(trained["metrics"], Metrics),
-            champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
-            policy=None if self.by else msgspec.convert(trained.get("policy"), GatePolicy | None),
-            run=trained["run"],
-            by=by or "",
-        )
+        with WasmlineHook(self.wasmline_conn_id).locate(models=given(self.models)).opened() as at:
+            promotion = promote(
+                at.models,
+                trained["model"],
+                trained["version"],
+                decision,
+                champion=trained["champion"],
+                metrics=msgspec.convert(trained["metrics"], Metrics),
+                champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
+                policy=None if self.by else msgspec.convert(trained.get("policy"), GatePolicy | None),
+                run=trained["run"],
+                by=by or "",
+            )
         self.log.info("%s@%s: %s. %s", promotion.model, promotion.version, promotion.decision, promotion.reason)
         result = {
             "model": promotion.model,
@@ -339,10 +359,8 @@ class CompileModelOperator(MultipleOutputsOperator):
 
         CompileModelOperator(
             task_id="compile",
-            models="s3://bucket/models",
             model="delivery-eta",
             version=promote.output["live"],
-            registry="s3://bucket/registry",
             input_topic="deliveries.features",
             output_topic="deliveries.eta",
             dead_letter_topic="deliveries.eta.dlq",
@@ -354,14 +372,15 @@ class CompileModelOperator(MultipleOutputsOperator):
     ModelProofFailed with the first record that differs, InvalidModel, VersionNotFound, VersionExists for another
     transform of that name and version, ToolchainMissing and BuildFailed.
 
-    :param models: the folder or fsspec URL of the model registry.
+    :param models: the folder or fsspec URL of the model registry; None for that of the connection.
     :param model: the model's name.
     :param version: its version; None or empty for the champion.
-    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param registry: the folder or fsspec URL of the registry of transforms; None for that of the connection.
     :param input_topic: the topic of the records to predict from, which a deployment reads by default.
     :param output_topic: the topic of predictions.
     :param dead_letter_topic: the topic of records that the model cannot predict from, with their reasons.
     :param transform: the transform's name; None for the model's.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
     """
 
     template_fields: Sequence[str] = (
@@ -373,6 +392,7 @@ class CompileModelOperator(MultipleOutputsOperator):
         "output_topic",
         "dead_letter_topic",
         "transform",
+        "wasmline_conn_id",
     )
     output_keys = ("name", "version", "digest", "size_bytes", "model", "proof", "seconds", "is_new")
     ui_color = "#e4f7ea"
@@ -380,14 +400,15 @@ class CompileModelOperator(MultipleOutputsOperator):
     def __init__(
         self,
         *,
-        models: str,
         model: str,
-        registry: str,
         input_topic: str,
         output_topic: str,
         dead_letter_topic: str,
+        models: str | None = None,
+        registry: str | None = None,
         version: str | None = None,
         transform: str | None = None,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -399,8 +420,10 @@ class CompileModelOperator(MultipleOutputsOperator):
         self.output_topic = output_topic
         self.dead_letter_topic = dead_letter_topic
         self.transform = transform
+        self.wasmline_conn_id = wasmline_conn_id
         topics = {"input_topic": input_topic, "output_topic": output_topic, "dead_letter_topic": dead_letter_topic}
-        require_text(InvalidReference, models=models, registry=registry, model=model, **topics)
+        require_locations(InvalidReference, models=models, registry=registry)
+        require_text(InvalidReference, model=model, **topics)
         require_names(InvalidReference, model=model, transform=transform, **topics)
         require_version(version)
 
@@ -410,29 +433,31 @@ class CompileModelOperator(MultipleOutputsOperator):
         from wasmline.training import publish_model
         from wasmline_provider.asset_events import record
 
-        published = publish_model(
-            models=self.models,
-            model=self.model,
-            version=self.version or self._champion(),
-            registry=self.registry,
-            input_topic=self.input_topic,
-            output_topic=self.output_topic,
-            dead_letter_topic=self.dead_letter_topic,
-            transform=self.transform or None,
-        )
+        locations = WasmlineHook(self.wasmline_conn_id).locate(models=given(self.models), registry=given(self.registry))
+        with locations.opened() as at:
+            published = publish_model(
+                models=at.models,
+                model=self.model,
+                version=self.version or self._champion(at.models),
+                registry=at.registry,
+                input_topic=self.input_topic,
+                output_topic=self.output_topic,
+                dead_letter_topic=self.dead_letter_topic,
+                transform=self.transform or None,
+            )
         self.log.info("%s is %s: %s, %s", published, published.digest, published.model, published.proof)
         result: dict[str, Any] = plain(published)
         record(context, self.outlets, result)
         return result
 
-    def _champion(self) -> str:
+    def _champion(self, models: str) -> str:
         from wasmline.errors import VersionNotFound
         from wasmline.training import PromotionLog
 
-        champion = PromotionLog(self.models).champion(self.model)
+        champion = PromotionLog(models).champion(self.model)
         if champion is None:
             raise VersionNotFound(
-                f"{self.model} has no champion in {self.models}: promote a version, or name one",
+                f"{self.model} has no champion in {models}: promote a version, or name one",
                 name=self.model,
                 version=None,
             )
@@ -451,8 +476,6 @@ class RollbackModelOperator(MultipleOutputsOperator):
         RollbackModelOperator(
             task_id="rollback",
             model="delivery-eta",
-            models="s3://bucket/models",
-            registry="s3://bucket/registry",
             reason="{{ params.reason }}",
         )
 
@@ -461,15 +484,25 @@ class RollbackModelOperator(MultipleOutputsOperator):
     the errors of CompileModelOperator and WasmDeployOperator.
 
     :param model: the model's name.
-    :param models: the folder or fsspec URL of the model registry.
-    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param models: the folder or fsspec URL of the model registry; None for that of the connection.
+    :param registry: the folder or fsspec URL of the registry of transforms; None for that of the connection.
     :param reason: why; required.
     :param version: the version to return to; None or empty for the champion before the current one.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param by: the user who decides; by default the one who triggered the run, else the task's owner.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
     """
 
-    template_fields: Sequence[str] = ("model", "models", "registry", "reason", "version", "kafka_conn_id", "by")
+    template_fields: Sequence[str] = (
+        "model",
+        "models",
+        "registry",
+        "reason",
+        "version",
+        "kafka_conn_id",
+        "by",
+        "wasmline_conn_id",
+    )
     output_keys = ("model", "version", "champion", "reason", "by", "number", "deployments")
     ui_color = "#e4f7ea"
 
@@ -477,12 +510,13 @@ class RollbackModelOperator(MultipleOutputsOperator):
         self,
         *,
         model: str,
-        models: str,
-        registry: str,
         reason: str,
+        models: str | None = None,
+        registry: str | None = None,
         version: str | None = None,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         by: str = USER_TEMPLATE,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -493,7 +527,9 @@ class RollbackModelOperator(MultipleOutputsOperator):
         self.version = version
         self.kafka_conn_id = kafka_conn_id
         self.by = by
-        require_text(InvalidReference, models=models, registry=registry, model=model, reason=reason)
+        self.wasmline_conn_id = wasmline_conn_id
+        require_locations(InvalidReference, models=models, registry=registry)
+        require_text(InvalidReference, model=model, reason=reason)
         require_names(InvalidReference, model=model)
         require_version(version)
 
@@ -504,17 +540,19 @@ class RollbackModelOperator(MultipleOutputsOperator):
 
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
         run = run_name(context)
-        plan = plan_rollback(self.model, models=self.models, kafka=kafka, version=self.version or None, run=run)
-        self.log.info("%s: %s replaces the champion %s", plan.model, plan.version, plan.champion)
-        done = roll_back(
-            plan,
-            models=self.models,
-            registry=self.registry,
-            kafka=kafka,
-            reason=self.reason,
-            by=self.by,
-            run=run,
-        )
+        locations = WasmlineHook(self.wasmline_conn_id).locate(models=given(self.models), registry=given(self.registry))
+        with locations.opened() as at:
+            plan = plan_rollback(self.model, models=at.models, kafka=kafka, version=self.version or None, run=run)
+            self.log.info("%s: %s replaces the champion %s", plan.model, plan.version, plan.champion)
+            done = roll_back(
+                plan,
+                models=at.models,
+                registry=at.registry,
+                kafka=kafka,
+                reason=self.reason,
+                by=self.by,
+                run=run,
+            )
         result = {
             "model": plan.model,
             "version": plan.version,
@@ -533,23 +571,26 @@ class CheckModelServingOperator(MultipleOutputsOperator):
 
     Example::
 
-        CheckModelServingOperator(
-            task_id="check",
-            model="delivery-eta",
-            models="s3://bucket/models",
-            registry="s3://bucket/registry",
-        )
+        CheckModelServingOperator(task_id="check", model="delivery-eta")
 
     Returns the ``champion`` and an ``explanation``.
 
     :param model: the model's name.
-    :param models: the folder or fsspec URL of the model registry.
-    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param models: the folder or fsspec URL of the model registry; None for that of the connection.
+    :param registry: the folder or fsspec URL of the registry of transforms; None for that of the connection.
     :param transform: the transform that serves the model; None for the model's name.
     :param kafka_conn_id: Airflow's connection to the cluster.
+    :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
     """
 
-    template_fields: Sequence[str] = ("model", "models", "registry", "transform", "kafka_conn_id")
+    template_fields: Sequence[str] = (
+        "model",
+        "models",
+        "registry",
+        "transform",
+        "kafka_conn_id",
+        "wasmline_conn_id",
+    )
     output_keys = ("champion", "explanation")
     ui_color = "#e4f7ea"
 
@@ -557,10 +598,11 @@ class CheckModelServingOperator(MultipleOutputsOperator):
         self,
         *,
         model: str,
-        models: str,
-        registry: str,
+        models: str | None = None,
+        registry: str | None = None,
         transform: str | None = None,
         kafka_conn_id: str = KafkaHook.default_conn_name,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -569,7 +611,9 @@ class CheckModelServingOperator(MultipleOutputsOperator):
         self.registry = registry
         self.transform = transform
         self.kafka_conn_id = kafka_conn_id
-        require_text(InvalidReference, models=models, registry=registry, model=model)
+        self.wasmline_conn_id = wasmline_conn_id
+        require_locations(InvalidReference, models=models, registry=registry)
+        require_text(InvalidReference, model=model)
         require_names(InvalidReference, model=model, transform=transform)
 
     @fail_at_once
@@ -577,12 +621,14 @@ class CheckModelServingOperator(MultipleOutputsOperator):
         from wasmline.control import read_deployments
         from wasmline.training import model_serving, require_serving
 
-        serving = model_serving(
-            self.model,
-            models=self.models,
-            registry=self.registry,
-            deployments=read_deployments(KafkaHook(self.kafka_conn_id).get_conn()),
-            transform=self.transform or None,
-        )
+        locations = WasmlineHook(self.wasmline_conn_id).locate(models=given(self.models), registry=given(self.registry))
+        with locations.opened() as at:
+            serving = model_serving(
+                self.model,
+                models=at.models,
+                registry=at.registry,
+                deployments=read_deployments(KafkaHook(self.kafka_conn_id).get_conn()),
+                transform=self.transform or None,
+            )
         require_serving(serving)
         return {"champion": str(serving.facts.champion), "explanation": serving.explanation}

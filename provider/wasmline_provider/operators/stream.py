@@ -51,7 +51,6 @@ class SparkStreamOperator(SparkJobOperator):
             task_id="stream",
             job="delivery-distance",
             transform="delivery-distance",
-            storage="s3a://bucket/wasmline",
             trigger_interval="1 second",
             deferrable=True,
         )
@@ -70,7 +69,6 @@ class SparkStreamOperator(SparkJobOperator):
             ordering="KEY",
             max_concurrency=100,
             delivery="exactly_once",
-            storage="s3a://bucket/wasmline",
             spark_options={"py_files": "/opt/airflow/dags/enrichment.py"},
         )
 
@@ -213,7 +211,7 @@ class SparkStreamOperator(SparkJobOperator):
         return given(self.trigger_interval) is not None
 
     def spec(self, context: Context) -> JobSpec:
-        return self._spec()
+        return self._spec(self.locations().storage)
 
     def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         # A stopped run may have no batch, and its report then has no totals.
@@ -228,13 +226,13 @@ class SparkStreamOperator(SparkJobOperator):
         """Reject parameters that cannot run, as far as they are known before templates are rendered."""
         require_names(InvalidJob, transform=self.transform, topic=self.topic, dead_letter_topic=self.dead_letter_topic)
         if all(is_final(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
-            self._spec()
+            self._spec(self.storage or "-")  # that of the connection, which is not read now
             return
         for name in CHOICES:
             if is_final(value := getattr(self, name)):
                 _chosen(name, value)
 
-    def _spec(self) -> JobSpec:
+    def _spec(self, storage: str) -> JobSpec:
         import msgspec
 
         stream = {name: value for name in STREAM if (value := given(getattr(self, name))) is not None}
@@ -249,7 +247,7 @@ class SparkStreamOperator(SparkJobOperator):
                 {
                     "job": self.job,
                     "run": "",
-                    "storage": self.storage,
+                    "storage": storage,
                     "stream": stream,
                     "metrics_port": given(self.metrics_port),
                 },

@@ -11,6 +11,7 @@ from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
+    from wasmline_provider.hooks.wasmline import Locations
 
 POLL_INTERVAL_S = 5.0
 
@@ -50,7 +51,7 @@ class DeadStreamTrigger(PollingEventTrigger):
             {"jobs": self.jobs, "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
         )
 
-    def poller(self, config: KafkaConfig) -> Poller:
+    def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
         from wasmline.control import DeadRunDetector, JobTopic
         from wasmline.documents import plain
         from wasmline.errors import KafkaError

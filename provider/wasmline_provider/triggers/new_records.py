@@ -11,6 +11,7 @@ from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
+    from wasmline_provider.hooks.wasmline import Locations
 
 POLL_INTERVAL_S = 5.0
 
@@ -66,7 +67,7 @@ class NewRecordsTrigger(PollingEventTrigger):
             },
         )
 
-    def poller(self, config: KafkaConfig) -> Poller:
+    def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
         from wasmline.clock import now_ms
         from wasmline.kafka import Topics
 

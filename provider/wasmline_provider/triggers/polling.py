@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from wasmline.errors import InvalidJob
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations
 from wasmline_provider.triggers.daemon_thread import call_in_thread
 
 if TYPE_CHECKING:
@@ -46,12 +47,16 @@ class PollingEventTrigger(BaseEventTrigger):
         self.kafka_conn_id = kafka_conn_id
         self.poll_seconds = poll_seconds
         self._errors = RepeatedErrors()
-        self._config: KafkaConfig | None = None
+        self._connections: tuple[KafkaConfig, Locations] | None = None
         self._poller: Poller | None = None
 
     @abstractmethod
-    def poller(self, config: KafkaConfig) -> Poller:
-        """Return what polls the cluster; called in a thread, and may block."""
+    def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
+        """Return what polls the cluster; called in a thread, logged in to the object store, and may block."""
+
+    async def locations(self) -> Locations:
+        """Return the locations that the poller needs: by default none."""
+        return Locations()
 
     async def restore(self) -> None:
         """Read what an earlier triggerer stored; before the first poll."""
@@ -78,11 +83,19 @@ class PollingEventTrigger(BaseEventTrigger):
 
     async def _connect(self) -> None:
         await call_in_thread(_import_engine)  # not on the loop, which is every trigger's
-        config = self._config = await KafkaHook(self.kafka_conn_id).aget_conn()
-        self._poller = await call_in_thread(lambda: self.poller(config))
+        config, locations = self._connections = await self._read_connections()
+
+        def connect() -> Poller:
+            with locations.opened():
+                return self.poller(config, locations)
+
+        self._poller = await call_in_thread(connect)
+
+    async def _read_connections(self) -> tuple[KafkaConfig, Locations]:
+        return await KafkaHook(self.kafka_conn_id).aget_conn(), await self.locations()
 
     async def _disconnect_if_changed(self) -> None:
-        if self._poller is not None and await KafkaHook(self.kafka_conn_id).aget_conn() != self._config:
+        if self._poller is not None and await self._read_connections() != self._connections:
             poller, self._poller = self._poller, None
             await call_in_thread(poller.close)
 

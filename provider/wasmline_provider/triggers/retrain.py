@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from wasmline.errors import InvalidTrainSpec
 from wasmline.retrain_conditions import RetrainConditions
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ class RetrainTrigger(PollingEventTrigger):
                     "conditions",
                     RetrainTrigger(
                         model="delivery-eta",
-                        models="s3://bucket/models",
                         topic="deliveries.features",
                         new_records=20_000,
                         max_psi=0.25,
@@ -44,7 +45,8 @@ class RetrainTrigger(PollingEventTrigger):
     ``observed_ms``. The run reads it from ``triggering_asset_events``.
 
     :param model: the model's name.
-    :param models: the folder or fsspec URL of the model registry, with the recorded slices.
+    :param models: the folder or fsspec URL of the model registry, with the recorded slices; None for that of the
+        connection.
     :param topic: the topic that the model is trained on.
     :param min_new_records: fire for nothing with fewer records since the newest slice.
     :param new_records: fire with so many records since the newest slice.
@@ -60,14 +62,15 @@ class RetrainTrigger(PollingEventTrigger):
         met, because the run is skipped or the champion is kept, waits twice as long after each event, up to a day.
     :param kafka_conn_id: the connection of the cluster.
     :param poll_seconds: the time between two polls.
+    :param wasmline_conn_id: the connection with the models, if they are not given, and the login to their store.
     """
 
     def __init__(
         self,
         *,
         model: str,
-        models: str,
         topic: str,
+        models: str | None = None,
         min_new_records: int = 1,
         new_records: int | None = None,
         max_psi: float | None = None,
@@ -79,11 +82,16 @@ class RetrainTrigger(PollingEventTrigger):
         cooldown_seconds: float = 600.0,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         poll_seconds: float = POLL_INTERVAL_S,
+        wasmline_conn_id: str = WasmlineHook.default_conn_name,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
+        if models is not None and not models.strip():
+            raise InvalidTrainSpec(f"models is {models!r}: it must be set, or left to the connection", field="models")
+        self.models = models
+        self.wasmline_conn_id = wasmline_conn_id
         self.conditions = RetrainConditions(
             model=model,
-            models=models,
+            models=models or "",
             topic=topic,
             min_new_records=min_new_records,
             new_records=new_records,
@@ -99,14 +107,23 @@ class RetrainTrigger(PollingEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
             "wasmline_provider.triggers.retrain.RetrainTrigger",
-            {**asdict(self.conditions), "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
+            {
+                **asdict(self.conditions),
+                "models": self.models,
+                "kafka_conn_id": self.kafka_conn_id,
+                "poll_seconds": self.poll_seconds,
+                "wasmline_conn_id": self.wasmline_conn_id,
+            },
         )
 
-    def poller(self, config: KafkaConfig) -> Poller:
+    async def locations(self) -> Locations:
+        return await WasmlineHook(self.wasmline_conn_id).alocate(models=self.models)
+
+    def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
         from wasmline.documents import plain
         from wasmline.training import RetrainMonitor
 
-        monitor = RetrainMonitor(config, self.conditions)
+        monitor = RetrainMonitor(config, replace(self.conditions, models=locations.models))
 
         def poll() -> dict[str, Any] | None:
             event = monitor.poll()

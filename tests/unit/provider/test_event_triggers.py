@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseEventTrigger
 
 from wasmline.kafka import KafkaConfig
 from wasmline.new_records import TopicEnds
+from wasmline_provider.hooks.wasmline import Locations
 from wasmline_provider.triggers.new_records import STATE_KEY, NewRecordsTrigger
 from wasmline_provider.triggers.polling import Poller
 
@@ -20,7 +21,7 @@ from wasmline_provider.triggers.polling import Poller
 class Growing(NewRecordsTrigger):
     """Polls a topic in memory that grows by ten records between two polls, and fires at every fifth poll."""
 
-    def poller(self, config: KafkaConfig) -> Poller:
+    def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
         def poll() -> dict[str, Any] | None:
             last = self._last.ends["0"] if self._last else 0
             now = TopicEnds(topic_id="t1", ends={"0": last + 10}, at_ms=1)
@@ -95,8 +96,8 @@ def test_a_connection_that_changes_while_polls_fail_is_connected_to_with_the_sam
     closed: list[str] = []
 
     class Rotated(Growing):
-        def poller(self, config: KafkaConfig) -> Poller:
-            poll, servers = super().poller(config).poll, config.bootstrap_servers
+        def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
+            poll, servers = super().poller(config, locations).poll, config.bootstrap_servers
 
             def authenticated() -> dict[str, Any] | None:
                 if servers == "b:1":

@@ -12,12 +12,16 @@ from typing import Any
 
 import jsonschema
 import pytest
+from airflow.api_fastapi.core_api.datamodels.connections import ConnectionHookFieldBehavior
+from airflow.api_fastapi.core_api.services.ui.connections import HookMetaService
 from airflow.sdk import BaseHook, BaseOperator, BaseSensorOperator
 from airflow.triggers.base import BaseTrigger
 
 import wasmline
 import wasmline_provider
 from wasmline_provider.get_provider_info import get_provider_info
+from wasmline_provider.hooks.object_store import FIELD
+from wasmline_provider.hooks.wasmline import NAMES, WasmlineHook
 
 INFO = get_provider_info()
 BASES = {"operators": BaseOperator, "sensors": BaseSensorOperator, "hooks": BaseHook, "triggers": BaseTrigger}
@@ -29,6 +33,28 @@ MODULES = [module for kind in BASES for entry in INFO[kind] for module in entry[
 def test_the_metadata_meets_airflows_schema() -> None:
     schema = json.loads((importlib.resources.files("airflow") / "provider_info.schema.json").read_text())
     jsonschema.validate(INFO, schema)
+
+
+def test_the_connection_type_is_that_of_its_hook() -> None:
+    (entry,) = INFO["connection-types"]
+    assert entry["hook-class-name"] == f"{WasmlineHook.__module__}.{WasmlineHook.__name__}"
+    assert (entry["connection-type"], entry["hook-name"]) == (WasmlineHook.conn_type, WasmlineHook.hook_name)
+    assert list(entry["conn-fields"]) == [*NAMES, FIELD]
+
+
+def test_the_form_of_a_connection_shows_each_field_with_a_label_a_description_and_an_example() -> None:
+    (form,) = [each for each in HookMetaService.hook_meta_data() if each.connection_type == "wasmline"]
+    assert form.hook_name == "Wasmline"
+    assert form.standard_fields
+    assert form.standard_fields.host == ConnectionHookFieldBehavior(hidden=True)
+    assert form.standard_fields.password == ConnectionHookFieldBehavior(hidden=True)
+    assert form.extra_fields
+    for name in (*NAMES, FIELD):
+        field = form.extra_fields[name]
+        assert field["schema"]["title"], name
+        assert field["description"].endswith("."), name
+        assert field["schema"]["type"] == ["string", "null"], name
+        assert field["schema"]["examples"], name
 
 
 def test_airflow_finds_the_provider_by_its_entry_point() -> None:

@@ -16,6 +16,7 @@ from wasmline import local
 from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE as KAFKA_VARIABLE
+from wasmline_provider.hooks.object_store import ObjectStoreLogin
 from wasmline_provider.hooks.spark import SUBMISSION, UPLOAD, SparkJobHook
 
 SECRET = "hunter2-never-to-be-seen"
@@ -67,6 +68,22 @@ def test_the_command_names_master_jars_application_and_run_and_no_secret(
     assert json.loads(environment[KAFKA_VARIABLE])["sasl.password"] == SECRET
     for text in (" ".join(command), repr(hook), repr(vars(hook)), caplog.text):
         assert SECRET not in text
+
+
+def test_a_login_to_the_object_store_is_in_the_environment_alone(
+    connect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
+    login = ObjectStoreLogin(access_key="key", secret_key="hunter3", region="eu-test-1")
+    hook = connect({"host": "local[2]"})
+    with caplog.at_level(logging.DEBUG):
+        environment = hook.environment(KAFKA, login)
+        command = hook.command("clean", "run-1")
+    assert (environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]) == ("key", "hunter3")
+    assert "AWS_SESSION_TOKEN" not in environment
+    assert hook.environment(KAFKA)["AWS_SESSION_TOKEN"] == "of the worker"
+    for text in (" ".join(command), repr(vars(hook)), repr(login), caplog.text):
+        assert "hunter3" not in text
 
 
 def test_the_environments_own_spark_and_python_run_the_job(connect: Any) -> None:
@@ -273,7 +290,7 @@ def test_a_launched_supervisor_has_a_session_of_its_own_and_none_of_our_streams(
 ) -> None:
     hook = connect({"host": "local"})
     # The supervisor ends at once for want of a broker's address; what it says goes to the log and nowhere else.
-    monkeypatch.setattr(hook, "environment", lambda kafka: {**os.environ, KAFKA_VARIABLE: "{}"})
+    monkeypatch.setattr(hook, "environment", lambda kafka, login: {**os.environ, KAFKA_VARIABLE: "{}"})
     log = tmp_path / "logs" / "run-1.log"
     pid = hook.start_driver("clean", "run-1", KAFKA, log)
     assert os.getsid(pid) == pid != os.getsid(0)
