@@ -9,7 +9,8 @@ once:
 * topics that exist before anything is deployed onto them: transforms never create any;
 * a streaming job as a task that ends: `trigger_interval=None` runs until caught up, `deferrable=True` waits without
   holding a worker;
-* what is handed on: small facts by XCom, records by Kafka, modules and models by their registries.
+* what is handed on: small facts by XCom, records by Kafka, modules and models by their registries;
+* where the registries and the storage are is in the connection `wasmline_default`, and in no task.
 
 The engine's own work is in `wasmline`, the example's in `dags/delivery`; neither knows Airflow.
 """
@@ -30,6 +31,7 @@ from delivery.training_spec import MODEL, TRAINING
 from wasmline.documents import plain
 from wasmline_provider.asset_uris import model_asset, topic_asset, transform_asset
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import WasmlineHook
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
 from wasmline_provider.operators.model import CompileModelOperator, PromoteModelOperator, TrainModelOperator
@@ -135,7 +137,6 @@ with DAG(
     publish = WasmPublishOperator(
         task_id="publish",
         project=demo_settings.PROJECT,
-        registry=demo_settings.REGISTRY,
         digest=build.output["digest"],
         outlets=[module],
     )
@@ -143,7 +144,6 @@ with DAG(
         task_id="deploy",
         name=demo_settings.TRANSFORM,
         version=publish.output["version"],
-        registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
     )
 
@@ -180,7 +180,6 @@ with DAG(
         task_id="stream",
         job=demo_settings.TRANSFORM,
         transform=demo_settings.TRANSFORM,
-        storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         max_offsets_per_trigger=20_000,
@@ -205,24 +204,18 @@ with DAG(
     train = TrainModelOperator(
         task_id="train",
         job=demo_settings.TRAIN_JOB,
-        storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         topic=demo_settings.FEATURES,
-        models=demo_settings.MODELS,
         since="previous",
         deferrable=True,
         **TRAINING,
     )
-    promote = PromoteModelOperator(
-        task_id="promote", trained=train.output, models=demo_settings.MODELS, outlets=[champion]
-    )
+    promote = PromoteModelOperator(task_id="promote", trained=train.output, outlets=[champion])
     compile_model = CompileModelOperator(
         task_id="compile_model",
-        models=demo_settings.MODELS,
         model=MODEL,
         version=promote.output["live"],
-        registry=demo_settings.REGISTRY,
         input_topic=demo_settings.FEATURES,
         output_topic=demo_settings.PREDICTIONS,
         dead_letter_topic=demo_settings.UNPREDICTED,
@@ -231,15 +224,13 @@ with DAG(
         task_id="deploy_model",
         name=MODEL,
         version=compile_model.output["version"],
-        registry=demo_settings.REGISTRY,
+        champion_only=True,
         kafka_conn_id=demo_settings.KAFKA,
-        models=demo_settings.MODELS,
     )
     predict = SparkStreamOperator(
         task_id="predict",
         job=demo_settings.PREDICT_JOB,
         transform=MODEL,
-        storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         deferrable=True,
@@ -257,7 +248,8 @@ with DAG(
         from wasmline.kafka import read_to_end
         from wasmline.training import ModelRegistry
 
-        models = ModelRegistry(demo_settings.MODELS)
+        with WasmlineHook().locate(models=None).opened() as at:
+            models = ModelRegistry(at.models)
         version, model = models.load(MODEL, champion)
         rows = models.held_out(MODEL, champion)
         identity, target = version.record.dataset.identity, version.record.target
@@ -405,7 +397,8 @@ def _explained(kafka: KafkaConfig) -> list[str]:
 
     first: Any = next(read_to_end(kafka, demo_settings.PREDICTIONS))
     position = RecordPosition(topic=first.topic(), partition=first.partition(), offset=first.offset())
-    registry, models = FilesystemRegistry(demo_settings.REGISTRY), ModelRegistry(demo_settings.MODELS)
+    with WasmlineHook().locate(registry=None, models=None).opened() as at:
+        registry, models = FilesystemRegistry(at.registry), ModelRegistry(at.models)
     return [
         f"{(first.value() or b'').decode()}",
         *text_lines(explain(kafka, position, registry=registry, models=models)),

@@ -1,9 +1,14 @@
-"""Settings of the example DAGs: topics, connections, folders below ``$WASMLINE_HOME`` (by default ``build/demo``)."""
+"""Settings of the example DAGs: topics, connections, folders below ``$WASMLINE_HOME`` (by default ``build/demo``).
+
+Tasks take registry, models and storage from the connection ``wasmline_default``. The URIs of assets and the connection
+of the demo are made of the places here.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HOME = Path(os.environ.get("WASMLINE_HOME") or REPOSITORY / "build" / "demo").absolute()
@@ -19,6 +24,12 @@ PROJECT = str(REPOSITORY / "wasm_modules" / "delivery_distance")
 REGISTRY = _place("WASMLINE_REGISTRY", "registry")
 MODELS = _place("WASMLINE_MODELS", "models")
 STORAGE = _place("WASMLINE_STORAGE", "storage")
+
+WASMLINE_CONNECTION: dict[str, Any] = {
+    "conn_type": "wasmline",
+    "extra": {"registry": REGISTRY, "models": MODELS, "storage": STORAGE},
+}
+"""The connection ``wasmline_default`` of the demo, as Airflow reads it from JSON."""
 
 KAFKA = os.environ.get("WASMLINE_KAFKA_CONN_ID") or "kafka_default"
 KAFKA_SERVER = os.environ.get("WASMLINE_KAFKA_SERVER") or "localhost:9092"

@@ -69,7 +69,6 @@ with DAG(
     publish = WasmPublishOperator(
         task_id="publish",
         project="{{ params.project }}",
-        registry=demo_settings.REGISTRY,
         version="{{ params.version or '' }}",
         digest=build.output["digest"],
     )
@@ -77,7 +76,6 @@ with DAG(
         task_id="deploy",
         name=publish.output["name"],
         version=publish.output["version"],
-        registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
         reason="{{ params.reason }}",
     )

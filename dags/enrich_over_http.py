@@ -14,7 +14,8 @@ Patterns for other DAGs:
 * with `delivery="exactly_once"` the enriched orders and the job's progress share transactions: a consumer with
   `isolation.level=read_committed` reads each order once. The calls themselves are made at least once.
 
-Connections: `kafka_default`, `spark_default`, and `customers`, of type HTTP, with the service's host and port.
+Connections: `kafka_default`, `spark_default`, `wasmline_default`, and `customers`, of type HTTP, with the service's
+host and port.
 """
 
 from __future__ import annotations
@@ -81,7 +82,6 @@ with DAG(
         max_concurrency="{{ params.max_concurrency }}",
         delivery="exactly_once",
         trigger_interval="{{ params.pause }}",
-        storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         launcher=demo_settings.LAUNCHER,

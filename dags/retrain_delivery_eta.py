@@ -57,7 +57,6 @@ BERLIN = pendulum.timezone("Europe/Berlin")
 
 conditions = RetrainTrigger(
     model=MODEL,
-    models=demo_settings.MODELS,
     topic=demo_settings.FEATURES,
     min_new_records=2_000,
     new_records=20_000,
@@ -164,11 +163,9 @@ with DAG(
     train = TrainModelOperator(
         task_id="train",
         job=f"{MODEL}-retrain",
-        storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         topic=demo_settings.FEATURES,
-        models=demo_settings.MODELS,
         since=selected["since"],
         until=selected["until"],
         windows=selected["windows"],
@@ -212,7 +209,6 @@ with DAG(
     promote = PromoteModelOperator(
         task_id="promote",
         trained=train.output,
-        models=demo_settings.MODELS,
         rejection_reason=approval["rejection_reason"],
         by=approval["by"],
     )
@@ -226,10 +222,8 @@ with DAG(
 
     compile_model = CompileModelOperator(
         task_id="compile_model",
-        models=demo_settings.MODELS,
         model=MODEL,
         version=promote.output["live"],
-        registry=demo_settings.REGISTRY,
         input_topic=demo_settings.FEATURES,
         output_topic=demo_settings.PREDICTIONS,
         dead_letter_topic=demo_settings.UNPREDICTED,
@@ -238,9 +232,8 @@ with DAG(
         task_id="deploy_model",
         name=MODEL,
         version=compile_model.output["version"],
-        registry=demo_settings.REGISTRY,
+        champion_only=True,
         kafka_conn_id=demo_settings.KAFKA,
-        models=demo_settings.MODELS,
     )
 
     @task(outlets=[champion])
@@ -272,8 +265,6 @@ with DAG(
     check_serving = CheckModelServingOperator(
         task_id="check_serving",
         model=MODEL,
-        models=demo_settings.MODELS,
-        registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
         trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
     )

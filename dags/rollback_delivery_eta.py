@@ -7,29 +7,17 @@ cleared: what it did is not done again.
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
 import demo_settings
 from delivery.training_spec import MODEL
-from wasmline.errors import RegistryError
-from wasmline.registry import OciLayoutStore
 from wasmline_provider.asset_uris import model_asset
+from wasmline_provider.form_choices import read_model_versions
 from wasmline_provider.operators.model import CheckModelServingOperator, RollbackModelOperator
 
 champion = model_asset(models=demo_settings.MODELS, name=MODEL)
-
-
-def known_versions() -> list[str]:
-    """Return the versions of the model for the form, the newest first; none if the registry cannot be read now."""
-    try:
-        return OciLayoutStore(demo_settings.MODELS).versions("models", MODEL)[::-1]
-    except RegistryError as error:  # the form works without: any version can be typed
-        logging.getLogger(__name__).warning("the form shows no versions: %s", error)
-        return []
-
 
 with DAG(
     "rollback_delivery_eta",
@@ -44,7 +32,7 @@ with DAG(
         "version": Param(
             None,
             type=["null", "string"],
-            examples=known_versions(),
+            examples=read_model_versions(MODEL),
             title="Version",
             description="The version to return to. Empty: the champion before the current one.",
         ),
@@ -59,8 +47,6 @@ with DAG(
     rollback = RollbackModelOperator(
         task_id="rollback",
         model=MODEL,
-        models=demo_settings.MODELS,
-        registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
         version="{{ params.version or '' }}",
         reason="{{ params.reason }}",
@@ -69,8 +55,6 @@ with DAG(
     check = CheckModelServingOperator(
         task_id="check",
         model=MODEL,
-        models=demo_settings.MODELS,
-        registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
     )
     rollback >> check

@@ -71,7 +71,6 @@ with DAG(
         ensure = SparkStreamOperator(
             task_id=f"ensure_{job}",
             job=job,
-            storage=demo_settings.STORAGE,
             kafka_conn_id=demo_settings.KAFKA,
             spark_conn_id=demo_settings.SPARK,
             wait_for_completion=False,

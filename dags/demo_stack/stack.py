@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+import demo_settings
 from wasmline.errors import LocalError
 from wasmline.kafka import KafkaConfig
 from wasmline.local import LocalKafka, connector_jars, find_java
@@ -53,7 +54,7 @@ class Stack:
     """A Kafka and an Airflow that are connected. Both keep their data in ``folder`` between two starts.
 
     With ``watch_dags`` Airflow reads DAG files again when they change, and lists them for its forms. ``connections``
-    are Airflow's, besides those to this Kafka and to a Spark of this machine.
+    are Airflow's, besides that of the example DAGs' places, and those to this Kafka and to a Spark of this machine.
     """
 
     def __init__(
@@ -63,12 +64,13 @@ class Stack:
         watch_dags: bool = False,
         connections: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        self._connections = connections
+        self._connections = {"wasmline_default": demo_settings.WASMLINE_CONNECTION, **connections}
         self.folder = root / FOLDER
         self.kafka = LocalKafka(self.folder / "kafka")
         self.airflow = LocalAirflow(
             self.folder / "airflow",
             root / "dags",
+            connections=self._connections,
             variables={},
             watch_dags=watch_dags,
         )

@@ -46,6 +46,10 @@ def airflow(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> It
         connections: dict[str, dict[str, Any]] = {
             "kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}},
             "spark_default": {"conn_type": "spark", "host": "local[2]"},
+            "wasmline_default": {
+                "conn_type": "wasmline",
+                "extra": {name: str(home / name) for name in ("registry", "models", "storage")},
+            },
         }
         dags = home / "dags"
         dags.mkdir()

@@ -17,8 +17,10 @@ DAGS = Path(wasmline.__file__).parents[2] / "dags"
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], ModuleType]:
-    """Load a DAG file anew, with its things below a folder of its own."""
+    """Load a DAG file anew, with its things below a folder of its own, which the connection names, too."""
     monkeypatch.setenv("WASMLINE_HOME", str(tmp_path))
+    places = {name: str(tmp_path / name) for name in ("registry", "models", "storage")}
+    monkeypatch.setenv("AIRFLOW_CONN_WASMLINE_DEFAULT", json.dumps({"conn_type": "wasmline", "extra": places}))
     monkeypatch.delitem(sys.modules, "demo_settings", raising=False)
 
     def load(name: str) -> ModuleType:

@@ -231,6 +231,7 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
         connections: dict[str, dict[str, Any]] = {
             "kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}},
             "spark_default": {"conn_type": "spark", "host": cluster.master},
+            "wasmline_default": {"conn_type": "wasmline", "extra": {"storage": str(folder / "storage")}},
         }
         local = LocalAirflow(
             folder / "airflow", _dags(folder, list(streams), launcher), connections=connections, parallelism=16

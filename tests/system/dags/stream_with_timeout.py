@@ -14,7 +14,6 @@ with DAG("stream_with_timeout", schedule=None, catchup=False, params={"transform
         task_id="stream",
         job="{{ params.transform }}",
         transform="{{ params.transform }}",
-        storage=demo_settings.STORAGE,
         trigger_interval="1 second",
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,

@@ -15,7 +15,6 @@ TOPIC = "system.progress"
 progress = NewRecordsTrigger(topic=TOPIC, every_records=10, poll_seconds=0.5)
 conditions = RetrainTrigger(
     model="delivery-eta",
-    models=demo_settings.MODELS,
     topic=demo_settings.FEATURES,
     new_records=1_000,
     cooldown_seconds=20,

@@ -27,6 +27,8 @@ def test_a_relative_place_is_one_of_the_folder_of_the_process(
     made = runpy.run_path(str(FILE))
     assert made["REGISTRY"] == str(tmp_path / registry)
     assert made["MODELS"] == (models if "://" in models else str(tmp_path / models))
+    extra = made["WASMLINE_CONNECTION"]["extra"]
+    assert (extra["registry"], extra["models"]) == (made["REGISTRY"], made["MODELS"])
     transform_asset(registry=made["REGISTRY"], name="t")
     model_asset(models=made["MODELS"], name="m")
 

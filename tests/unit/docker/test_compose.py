@@ -4,6 +4,7 @@ import ast
 import importlib.resources
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import tomllib
@@ -136,6 +137,14 @@ def test_both_demos_have_their_connections(services: dict[str, dict[str, Any]]) 
     assert found == {
         "KAFKA_DEFAULT": {"conn_type": "kafka", "extra": kafka},
         "REDPANDA": {"conn_type": "kafka", "extra": {"bootstrap.servers": "redpanda:9092"}},
+        "WASMLINE_DEFAULT": {
+            "conn_type": "wasmline",
+            "extra": {
+                "registry": "/var/lib/wasmline/registry",
+                "models": "/var/lib/wasmline/models",
+                "storage": "/var/lib/wasmline/storage",
+            },
+        },
         "SPARK_DEFAULT": {"conn_type": "spark", "host": "spark://spark-master", "port": 7077},
         "CUSTOMERS": {"conn_type": "http", "host": "customers", "port": int(option(services["customers"], "--port"))},
     }
@@ -184,6 +193,20 @@ def test_endless_streams_of_both_demos_leave_cores_and_memory_to_a_training_and_
     executors = GIBIBYTES[worker["environment"]["SPARK_WORKER_MEMORY"]]
     assert executors >= len(streams) + 2, "an executor has 1 GiB"
     assert GIBIBYTES[worker["mem_limit"]] >= 2 * executors, "each executor has Python processes beside it"
+def test_the_dags_find_their_registries_and_storage_where_their_assets_say(
+    services: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = services["airflow"]["environment"]
+    monkeypatch.setenv("WASMLINE_HOME", environment["WASMLINE_HOME"])
+    settings = runpy.run_path(str(REPOSITORY / "dags" / "demo_settings.py"))
+    assert json.loads(environment["AIRFLOW_CONN_WASMLINE_DEFAULT"]) == settings["WASMLINE_CONNECTION"]
+
+
+def test_the_images_are_built_with_every_file_of_the_wheel() -> None:
+    targets = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+    before = (FOLDER / "Dockerfile").read_text().partition("RUN uv pip install")[0]
+    copied = [line.split()[1] for line in before.splitlines() if line.startswith("COPY wasm_modules")]
+    assert [path for path in targets["wheel"]["force-include"] if not path.startswith(tuple(copied))] == []
 
 
 def test_docker_itself_accepts_the_file() -> None:
