@@ -193,6 +193,8 @@ def test_endless_streams_of_both_demos_leave_cores_and_memory_to_a_training_and_
     executors = GIBIBYTES[worker["environment"]["SPARK_WORKER_MEMORY"]]
     assert executors >= len(streams) + 2, "an executor has 1 GiB"
     assert GIBIBYTES[worker["mem_limit"]] >= 2 * executors, "each executor has Python processes beside it"
+
+
 def test_the_dags_find_their_registries_and_storage_where_their_assets_say(
     services: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
