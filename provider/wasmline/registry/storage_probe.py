@@ -7,6 +7,7 @@ from typing import Any
 
 from wasmline.errors import RegistryUnavailable
 from wasmline.printable import bounded_line
+from wasmline.registry import s3_errors
 from wasmline.registry.storage_options import options_of
 
 CONTENT = b"wasmline"
@@ -46,5 +47,6 @@ def probe_storage(url: str) -> None:
         step = "cleared of the probe's file"
         filesystem.rm_file(path)
     except Exception as error:  # a driver may raise anything
-        reason = bounded_line(getattr(error, "strerror", None) or error) or type(error).__name__
+        told = s3_errors.remedy(error) or bounded_line(getattr(error, "strerror", None) or error)
+        reason = told or type(error).__name__
         raise RegistryUnavailable(f"{url} cannot be {step}: {reason}") from error

@@ -26,16 +26,19 @@ from wasmline.errors import (
     DigestMismatch,
     PrerequisiteMissing,
     RegistryMisconfigured,
+    RegistryUnavailable,
     VersionExists,
     VersionNotFound,
 )
 from wasmline.registry import FilesystemRegistry, digest_of
 from wasmline.registry.object_storage import ObjectStorage
 from wasmline.registry.storage import open_storage
+from wasmline.registry.storage_options import storage_options
+from wasmline.registry.storage_probe import probe_storage
 from wasmline.training import Decision, ModelRegistry, PromotionLog, promote
 
 WASM = b"\0asm\1\0\0\0"
-PUBLISHERS = 8
+PUBLISHERS = 5
 PROMOTE = Decision(decision="promote", reason="better")
 
 T = TypeVar("T")
@@ -111,7 +114,7 @@ def test_of_many_that_create_one_folder_at_once_one_succeeds(url: str) -> None:
     def create(number: int) -> bool:
         return storage.create(folder, [("promotion.json", b"%d" % number)])
 
-    for place in range(2, 12):
+    for place in range(2, 8):
         folder = f"promotions/eta/{place:06d}"
         [winner] = [number for number, is_created in enumerate(at_once(create)) if is_created]
         assert storage.read(f"{folder}/promotion.json", 10) == b"%d" % winner
@@ -129,7 +132,7 @@ def test_of_many_publishers_of_one_version_one_wins(url: str) -> None:
             return None
         return contents[number]
 
-    for version in ("1.0.0", "1.1.0", "1.2.0", "1.3.0"):
+    for version in ("1.0.0", "1.1.0", "1.2.0"):
         [winner] = filter(None, at_once(publish))
         assert FilesystemRegistry(url).read("distance", version) == winner
 
@@ -165,6 +168,21 @@ def test_wrong_credentials_are_one_plain_error(
         OPERATIONS[operation](FilesystemRegistry(url))
     assert caught.value.__suppress_context__
     assert not any(secret in str(caught.value) for secret in (server.secret_key, "a-wrong-value"))
+
+
+def test_a_block_of_storage_options_logs_in_to_what_it_opens(
+    server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(fsspec.config.conf, "s3")
+    with storage_options({"s3": server.driver_options}):
+        registry = FilesystemRegistry(url)
+        probe_storage(url)
+    assert registry.publish("distance", "1.0.0", WASM).digest == digest_of(WASM)
+    assert registry.names() == ["distance"]
+    told = f"{url} cannot be written to: the secret key is not that of the access key"
+    wrong = {**server.driver_options, "secret": "a-wrong-value"}
+    with storage_options({"s3": wrong}), pytest.raises(RegistryUnavailable, match=told):
+        probe_storage(url)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
