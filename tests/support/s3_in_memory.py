@@ -81,6 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         key, *scope = parts.get("Credential", "").split("/")
         if key not in server.secrets:
             raise _Refused(403, "InvalidAccessKeyId" if key else "AccessDenied")
+        if "x-amz-security-token" in self.headers:  # no key of this server is a temporary one
+            raise _Refused(400, "InvalidToken")
         digest = self.headers["x-amz-content-sha256"]
         names = parts["SignedHeaders"].split(";")
         path, _, query = self.path.partition("?")

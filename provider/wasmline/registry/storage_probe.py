@@ -48,5 +48,4 @@ def probe_storage(url: str) -> None:
         filesystem.rm_file(path)
     except Exception as error:  # a driver may raise anything
         told = s3_errors.remedy(error) or bounded_line(getattr(error, "strerror", None) or error)
-        reason = told or type(error).__name__
-        raise RegistryUnavailable(f"{url} cannot be {step}: {reason}") from error
+        raise RegistryUnavailable(f"{url} cannot be {step}: {told or type(error).__name__}") from error

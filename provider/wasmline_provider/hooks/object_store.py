@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,11 @@ class ObjectStoreLogin:
         )
 
     def driver_options(self) -> DriverOptions:
-        """Return the options with which fsspec opens a URL."""
+        """Return the options with which fsspec opens a URL.
+
+        With keys, none of the login of fsspec's own configuration stays: a token of another login would make them
+        invalid.
+        """
         options: dict[str, Any] = {
             "key": self.access_key,
             "secret": self.secret_key,
@@ -75,14 +80,18 @@ class ObjectStoreLogin:
             "client_kwargs": {"region_name": self.region} if self.region else {},
         }
         given = {name: value for name, value in options.items() if value}
+        if self.access_key:
+            given = {"token": None, "anon": False, **given}
         return {"s3": given, "s3a": given}
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return an environment with this login, for fsspec in a driver, and for Spark, which gives it to Hadoop.
 
-        With keys, none of the login of ``base`` stays: a token of another login would make them invalid.
+        With keys, none of the login of ``base`` stays: a token of another login would make them invalid. Fsspec takes
+        an option of its own variables before one of its files.
         """
         ours = {
+            **{f"FSSPEC_S3_{name.upper()}": json.dumps(value) for name, value in self.driver_options()["s3"].items()},
             "AWS_ACCESS_KEY_ID": self.access_key,
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_SESSION_TOKEN": self.session_token,

@@ -73,6 +73,6 @@ def test_a_driver_stores_a_model_on_the_object_store_of_the_connection(
         run = run_dag(dag)
         assert run.state == "success"
         (promote,) = [task for task in run.get_task_instances() if task.task_id == "promote"]
-        assert promote.xcom_pull(task_ids="promote")["live"] == "1.0.0"
+        assert promote.xcom_pull(task_ids="promote")["version"] == "1.0.0"
         with WasmlineHook().locate(models=None).opened() as at:
             assert ModelRegistry(at.models).versions("eta") == ["1.0.0"]

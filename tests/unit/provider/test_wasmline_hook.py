@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import pytest
 from airflow.sdk import DAG, Connection
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
@@ -154,9 +155,12 @@ def test_no_secret_is_shown_or_part_of_a_dag(connect: Connect) -> None:
 
 
 def test_a_driver_has_the_login_as_its_own_environment_and_none_of_the_worker_s() -> None:
-    worker = {"PATH": "/bin", "AWS_SESSION_TOKEN": "theirs", "AWS_PROFILE": "theirs", "AWS_CA_BUNDLE": "/ca.pem"}
+    theirs = dict.fromkeys(("AWS_SESSION_TOKEN", "AWS_PROFILE", "FSSPEC_S3_TOKEN"), "theirs")
+    worker = {"PATH": "/bin", "AWS_CA_BUNDLE": "/ca.pem", **theirs}
     login = ObjectStoreLogin(access_key="writer", secret_key=SECRET, endpoint_url="http://s3:1", region=REGION)
-    assert login.environment(worker) == {
+    made = login.environment(worker)
+    fsspec_variables = {name: value for name, value in made.items() if name.startswith("FSSPEC_")}
+    assert {name: value for name, value in made.items() if name not in fsspec_variables} == {
         "PATH": "/bin",
         "AWS_CA_BUNDLE": "/ca.pem",
         "AWS_ACCESS_KEY_ID": "writer",
@@ -165,6 +169,9 @@ def test_a_driver_has_the_login_as_its_own_environment_and_none_of_the_worker_s(
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
     }
+    configured = {"s3": {"key": "theirs", "token": "theirs"}}  # in a file of the worker's user
+    fsspec.config.set_conf_env(configured, fsspec_variables)
+    assert configured == {"s3": login.driver_options()["s3"]}
     assert ObjectStoreLogin(region=REGION).environment(worker).items() >= worker.items(), "keys of the machine"
 
 
@@ -325,17 +332,21 @@ def test_the_button_logs_in_to_the_object_store(connect: Connect, s3: S3Server) 
 @pytest.mark.parametrize(
     ("extra", "keys", "told"),
     [
-        (ON_S3, {"password": "wrong"}, "Registry s3://bucket/registry: the registry at s3://bucket/registry refused: "),
-        (ON_S3, {"login": "nobody"}, "Models s3://bucket/models: the registry at s3://bucket/models refused: "),
+        (ON_S3, {"password": "wrong"}, "refused: the secret key is not that of the access key: check "),
+        (ON_S3, {"login": "nobody"}, "the registry at s3://bucket/models refused: the access key is unknown: check "),
         (
             ON_S3,
             {"login": "reader", "password": "reads"},
             (
                 "Registry s3://bucket/registry: can be read; modules: 0. "
-                "Models s3://bucket/models: s3://bucket/models cannot be written to: "
+                "Models s3://bucket/models: s3://bucket/models cannot be written to: access is denied: check "
             ),
         ),
-        ({"storage": "s3a://none/x"}, {}, "Storage s3a://none/x: s3a://none/x cannot be written to: "),
+        (
+            {"storage": "s3a://none/x"},
+            {},
+            "Storage s3a://none/x: s3a://none/x cannot be written to: there is no such bucket: create it",
+        ),
     ],
 )
 def test_the_button_says_what_the_object_store_refuses(
@@ -346,6 +357,14 @@ def test_the_button_says_what_the_object_store_refuses(
     assert told in found
     assert SECRET not in found
     assert s3.buckets == {"bucket": {}}, "no bucket is created"
+
+
+def test_no_login_of_fsspec_s_own_configuration_is_mixed_with_that_of_the_connection(
+    connect: Connect, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"key": "theirs", "secret": "theirs", "token": "theirs"})
+    hook = connect({"registry": "s3://bucket/registry", "object_store_conn_id": "store"}, store_of(s3))
+    assert press_button(hook) == (True, "Registry s3://bucket/registry: can be read; modules: 0.")
 
 
 def test_an_operator_works_on_an_object_store_with_the_connection_alone(connect: Connect, s3: S3Server) -> None:
