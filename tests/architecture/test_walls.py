@@ -42,6 +42,8 @@ AIRFLOW = ["wasmline.build", "wasmline.control", "wasmline.redrive", *(
     module for kind in ("operators", "hooks", "triggers") for each in INFO[kind] for module in each["python-modules"]
 )]  # fmt: skip
 
+PICTURES = {".gif", ".jpg", ".png", ".webp"}
+
 HEAVY = ("airflow", "confluent_kafka", "matplotlib", "pandas", "pyarrow", "pyspark", "wasmtime", "xgboost")
 
 
@@ -93,6 +95,23 @@ def test_the_command_line_and_the_local_services_load_nothing_heavy(package: str
 
 def test_the_version_is_the_distributions() -> None:
     assert importlib.metadata.version("wasmline") == wasmline.__version__
+
+
+@pytest.mark.skipif(not (REPOSITORY / ".git").exists(), reason="needs a checkout of git, which knows what is ignored")
+def test_nothing_prebuilt_is_in_the_repository() -> None:
+    """Modules, libraries, jars and archives are built or fetched, each checked: a binary file may only be a picture."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
+    assert files
+    assert [
+        file for file in files if file.is_file() and file.suffix not in PICTURES and b"\0" in file.read_bytes()
+    ] == []
 
 
 def test_the_lock_and_the_project_name_no_host() -> None:
