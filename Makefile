@@ -132,17 +132,7 @@ rust-target:
 	fi
 
 $(INSTALLED): pyproject.toml requirements.lock | prerequisites
-	@echo "installing into $(VENV) (once; about a minute)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@if command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv; then \
-	  uv=$$(command -v uv || echo $(BIN)/uv); \
-	  $$uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
-	  $$uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
-	else \
-	  echo "uv is not to be had: using pip, which takes about twice as long"; \
-	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock; \
-	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .; \
-	fi
+	@PYTHONPATH=dags $(PYTHON) -P .ci/install.py $(VENV)
 	@touch $@
 
 .PHONY: help
