@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delivery.report import StreamFacts
 from wasmline.training import Correlation, Decision, ErrorComparison
 
 
@@ -18,6 +19,15 @@ def size(octets: int) -> str:
 def seconds(time: float) -> str:
     """Return a duration: ``0.4 s``, ``2 min 05 s``."""
     return f"{time:.1f} s" if time < 60 else f"{int(time // 60)} min {int(time % 60):02d} s"
+
+
+def throughput(stream: StreamFacts) -> str:
+    """Return the rate after the first micro-batch, and how long that one took."""
+    if not stream.batches:
+        return "no micro-batch"
+    first = f"the first micro-batch, in which Spark's Python workers start ({seconds(stream.start_seconds)})"
+    rate = stream.records_per_second
+    return f"all in {first}" if rate is None else f"{count(rate)} records/s after {first}"
 
 
 def digest(text: str) -> str:

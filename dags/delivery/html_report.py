@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from delivery import formatting, plots
-from delivery.report import JSON_FILE, PAGE_FILE, DemoReport
+from delivery.report import JSON_FILE, PAGE_FILE, DemoReport, StreamFacts
 from enriching.benchmark_result import Comparison
 from wasmline.offset_ranges import ranges_text
 from wasmline.training import Correlation
@@ -28,6 +28,7 @@ def write_report(report: DemoReport, folder: Path) -> Path:
 
 def render(report: DemoReport) -> str:
     """Return the page."""
+    stream = report.stream
     sections = [
         _header(report),
         _tiles(report),
@@ -37,7 +38,7 @@ def render(report: DemoReport) -> str:
         _panel("The model", _model(report)),
         _pair(report),
         _panel("The model in the stream", _serving(report)),
-        _panel("Throughput", plots.throughput(report.stream.batches)),
+        _panel("Throughput", f"<p>{escape(formatting.throughput(stream))}.</p>{plots.throughput(stream.batches)}"),
         *_compared(report.comparison),
         _panel("Seconds per step", _steps(report.steps)),
         _panel("Where to look next", _list(report.look_next)),
@@ -77,7 +78,7 @@ def _tiles(report: DemoReport) -> str:
             "dead letters",
             f"{accounting.dead_letters / max(accounting.records_in, 1):.2%}",
         ),
-        (formatting.count(stream.records_per_second), "records/s", f"{len(stream.batches)} micro-batches"),
+        (_rate(stream), "records/s", f"after the first of {len(stream.batches)} micro-batches"),
         (
             f"{training.metrics.rmse:.2f} min",
             "RMSE",
@@ -92,6 +93,11 @@ def _tiles(report: DemoReport) -> str:
         for value, name, note in tiles
     )
     return f"<section class=tiles>{cells}</section>"
+
+
+def _rate(stream: StreamFacts) -> str:
+    rate = stream.records_per_second
+    return "–" if rate is None else formatting.count(rate)
 
 
 def _accounts(report: DemoReport) -> str:
@@ -174,7 +180,7 @@ def _compared(comparison: Comparison | None) -> list[str]:
     if comparison is None:
         return []
     rows = [
-        (name, formatting.count(one.at_once), formatting.count(one.rate))
+        (name, formatting.count(one.at_once), formatting.count(one.calls), formatting.count(one.rate))
         for name, one in (
             (f"{comparison.partitions} plain consumers", comparison.plain),
             ("mode parallel", comparison.parallel),
@@ -186,7 +192,7 @@ def _compared(comparison: Comparison | None) -> list[str]:
         f"and for no others: <b>{comparison.factor:.1f} times</b> as many a second, each once and in its "
         f"customer's order, {formatting.count(comparison.dead_letters)} of them dead letters.</p>"
     )
-    heads = ("", "calls at a time", "records/s")
+    heads = ("", "calls at a time", "calls", "calls/s, from the first to the last")
     return [_panel("Many calls at a time, beyond the partitions", text + _table(heads, rows))]
 
 

@@ -36,7 +36,7 @@ class BatchPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """Topics and throughput of the stream; ``seconds`` is the total duration of its batches."""
+    """Topics and micro-batches of the stream. In the first batch Spark's Python workers start."""
 
     input_topic: str
     output_topic: str
@@ -45,12 +45,16 @@ class StreamFacts:
     batches: list[BatchPoint]
 
     @property
-    def seconds(self) -> float:
-        return sum(batch.seconds for batch in self.batches)
+    def start_seconds(self) -> float:
+        """The duration of the first batch."""
+        return self.batches[0].seconds if self.batches else 0.0
 
     @property
-    def records_per_second(self) -> float:
-        return sum(batch.records for batch in self.batches) / self.seconds if self.seconds else 0.0
+    def records_per_second(self) -> float | None:
+        """The rate of the batches after the first, from the start of each to its commit; None if there are none."""
+        later = self.batches[1:]
+        seconds = sum(batch.seconds for batch in later)
+        return sum(batch.records for batch in later) / seconds if seconds else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ from enriching.benchmark_result import Comparison
 REASONS = 5
 """Maximum reasons of dead letters shown."""
 
+CAPTION = "r: correlation; η²: share of the variance; all records: features and dead letters"
+
 
 def print_summary(report: DemoReport, console: Console) -> None:
     """Print records in and out, metrics of the model, durations of the steps, and further things to see."""
@@ -25,15 +27,15 @@ def print_summary(report: DemoReport, console: Console) -> None:
     facts = {
         "records in": f"{records} on {stream.partitions} partitions ({report.source})",
         "features out": f"{formatting.count(accounting.features)}; {formatting.count(accounting.keys)} keys, "
-        f"each in order; distances right {formatting.precision(accounting.largest_deviation)}",
-        "dead letters": "\n".join([formatting.count(accounting.dead_letters), *reasons]),
-        "throughput": f"{formatting.count(stream.records_per_second)} records/s, {len(stream.batches)} micro-batches",
+        f"each in order; distances as computed independently, {formatting.precision(accounting.largest_deviation)}",
+        "dead letters": "\n".join([f"{formatting.count(accounting.dead_letters)}, by reason:", *reasons]),
+        "throughput": formatting.throughput(stream),
         "module": formatting.size(report.module.size),
-        "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
-        f"{metrics.mean_rmse:.3f} ({formatting.count(rows.training)} rows, {formatting.count(rows.holdout)} held out)",
-        "  beside": f"linear predictor {formatting.error(metrics.linear_rmse)}; forward error "
-        f"{formatting.error(metrics.forward_rmse)} on the {formatting.count(metrics.forward_rows)} newest records, by "
-        "a model of those before",
+        "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min on "
+        f"{formatting.count(rows.holdout)} held-out features, trained on {formatting.count(rows.training)} others",
+        "  beside": f"mean predictor {formatting.error(metrics.mean_rmse)}, linear predictor "
+        f"{formatting.error(metrics.linear_rmse)}; forward error {formatting.error(metrics.forward_rmse)} on the "
+        f"{formatting.count(metrics.forward_rows)} newest records, by a model of those before",
         "decision": "\n".join(
             [
                 f"{training.decision.decision}: {training.decision.reason}",
@@ -62,11 +64,11 @@ def _compared(comparison: Comparison | None) -> dict[str, str]:
     plain, parallel = comparison.plain, comparison.parallel
     return {
         "HTTP calls": f"{formatting.count(comparison.records)} orders on {comparison.partitions} partitions, "
-        f"one call of {comparison.delay_ms:.0f} ms for each",
-        "  sequential": f"{formatting.count(plain.rate)} records/s: {plain.at_once} calls at a time, "
-        "one consumer for each partition",
-        "  by key": f"{formatting.count(parallel.rate)} records/s: {parallel.at_once} calls at a time, "
-        f"{comparison.factor:.1f} times as many; each order once, those of a customer in order, "
+        f"one call of {comparison.delay_ms:.0f} ms for each; calls/s from the first call to the last",
+        "  sequential": f"{formatting.count(plain.rate)} calls/s: {plain.at_once} at a time, one consumer for each "
+        f"partition; the first {formatting.count(plain.calls)} orders",
+        "  by key": f"{formatting.count(parallel.rate)} calls/s: {parallel.at_once} at a time, {comparison.factor:.1f} "
+        "times as many; all orders, each once, those of a customer in order, "
         f"{comparison.dead_letters} dead letters",
     }
 
@@ -81,7 +83,8 @@ def _facts(facts: Mapping[str, str]) -> Table:
 
 
 def _correlations(report: DemoReport) -> Table:
-    table = Table("with the delivery time", "raw", "clean", "mean minutes", box=None, header_style="dim")
+    heads = ("with the delivery time", "all records", "features", "mean minutes")
+    table = Table(*heads, box=None, header_style="dim", caption=CAPTION, caption_justify="left")
     for raw, clean in zip(report.signals.raw, report.signals.clean, strict=True):
         table.add_row(raw.feature, formatting.strength(raw), formatting.strength(clean), formatting.groups(clean))
     return table

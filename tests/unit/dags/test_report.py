@@ -66,7 +66,7 @@ def report() -> DemoReport:
             records=1_800,
             partitions=3,
             delay_ms=50.0,
-            plain=Contender(calls=1_800, rate=58.4, at_once=3),
+            plain=Contender(calls=600, rate=58.4, at_once=3),
             parallel=Contender(calls=1_801, rate=642.4, at_once=64),
             enriched=1_797,
             dead_letters=3,
@@ -214,6 +214,26 @@ def test_the_figures_of_the_gate_are_on_the_page_and_in_the_summary(report: Demo
     assert "linear predictor 7.671 min" in page
 
 
+def test_the_first_micro_batch_alone_gives_no_rate(report: DemoReport) -> None:
+    one = replace(report, stream=replace(report.stream, batches=report.stream.batches[:1]))
+    text = io.StringIO()
+    print_summary(one, Console(file=text, width=200))
+    assert "records/s" not in text.getvalue()
+    assert "all in the first micro-batch, in which Spark's Python workers start (1.5 s)" in text.getvalue()
+    assert "<b>–</b><span>records/s</span>" in render(one)
+
+
+def test_the_facts_that_the_readme_shows_are_those_of_a_summary(report: DemoReport) -> None:
+    text = io.StringIO()
+    print_summary(report, Console(file=text, width=200))
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    shown = next(block for block in readme.split("```")[1::2] if "\nrecords in " in block)
+    facts = re.findall(r"^ {0,2}([a-zA-Z][a-zA-Z ]*?) {2,}\S", shown.partition("one prediction")[0], re.MULTILINE)
+    assert len(facts) > 8
+    for fact in facts:
+        assert re.search(rf"^ {{0,2}}{fact} {{2,}}", text.getvalue(), re.MULTILINE), fact
+
+
 def test_equal_reports_give_equal_pages(report: DemoReport) -> None:
     assert render(report) == render(report)
 
@@ -238,10 +258,10 @@ def test_the_summary_tells_records_reasons_rate_errors_and_where_to_look(report:
     shown = text.getvalue()
     expected: list[Any] = ["2,000 on 3 partitions", "<negative> & [/wrong]", "1,000 records/s", "RMSE 7.174", "9.300"]
     expected += ["1,980 in deliveries.eta", "by <delivery-eta@1.0.0>"]
-    expected += ["58 records/s: 3 calls at a time", "642 records/s: 64 calls at a time, 11.0 times as many"]
+    expected += ["58 calls/s: 3 at a time", "the first 600 orders", "642 calls/s: 64 at a time, 11.0 times as many"]
     for fact in [*expected, "promote", "build 1 min 01 s", "distance_km", "report.html", "sha256:abab"]:
         assert fact in shown
-    assert len(shown.splitlines()) < 30
+    assert len(shown.splitlines()) < 34
 
 
 def test_the_digest_and_a_command_to_look_next_are_one_line_however_narrow_the_terminal(report: DemoReport) -> None:
