@@ -285,7 +285,7 @@ with DAG(
     made = topics()
     build >> test >> publish >> deploy
     made >> [deploy, produced := produce()]
-    [deploy, produced] >> stream >> verify() >> train >> promote
+    [deploy, produced] >> stream >> [verify(), train] >> promote  # nothing is promoted that is not verified
     promote >> compile_model >> deploy_model >> predict
     predict >> verify_predictions(compile_model.output["version"], made) >> report()
 

@@ -8,6 +8,7 @@ import sys
 from rich.console import Console
 
 from demo_stack.stack import Stack, repository
+from demo_stack.terminal_progress import progress_on
 from wasmline.errors import WasmlineError
 
 
@@ -22,7 +23,8 @@ def main() -> int:
         if arguments.status:
             return _status(stack, console)
         was_up = stack.running()
-        with console.status("stopping Airflow and Kafka"):
+        with progress_on(console) as progress:
+            progress.wait_for("stopping Airflow and Kafka")
             stack.stop()
     except WasmlineError as error:
         console.print(f"down: {error}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -26,8 +27,10 @@ from delivery.html_report import write_report
 from delivery.report import JSON_FILE, DemoReport
 from delivery.text_report import print_summary
 from demo_stack.job_messages import JobMessages
+from demo_stack.progress_lines import Progress
 from demo_stack.run_progress import RunProgress
 from demo_stack.stack import Stack
+from demo_stack.terminal_progress import progress_on
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from wasmline.documents import decode
@@ -60,37 +63,39 @@ PIPELINE = Steps(
 )
 ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"enrich": demo_settings.ENRICH_JOB})
 
-ORDERS, PARTITIONS = 1_800, 3
+ORDERS, SEQUENTIAL_ORDERS, PARTITIONS = 1_800, 600, 3
 CALL_DELAY_S = 0.05
 """Duration of a call of the service, in seconds."""
+
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""JDK_JAVA_OPTIONS of JVMs that live for less than a minute: half of their CPU time would go into compiling."""
 
 RUN_TIMEOUT_S = 1800.0
 LOG_LINES = 30
 
 
-def demo(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console) -> int:
-    """Run the pipeline once, then the comparison, and return the exit status."""
+def demo(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console) -> None:
+    """Run the pipeline once, then the comparison, and print the summary once all has been stopped."""
     if stack.running():
         raise LocalError("the demo's Kafka or Airflow runs already: `make down` stops them")
-    with console.status("starting") as status:
-        tell = status.update if console.is_terminal else console.print
-        stack.start(tell=lambda line: tell(line))
-    try:
-        return _run(stack, service, conf, console)
-    finally:
-        with console.status("stopping Airflow and Kafka; their data stays"):
+    with progress_on(console) as progress:
+        stack.start(progress)
+        try:
+            report = _run(stack, service, conf, console, progress)
+        finally:
+            progress.wait_for("stopping Airflow and Kafka")
             stack.stop()
+        progress.say("Airflow and Kafka are down; their data stays")
+    print_summary(report, console)
 
 
-def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console) -> int:
+def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console, progress: Progress) -> DemoReport:
+    """Run both DAGs, and write and return the report."""
     api = stack.airflow.api
-    console.print(f"Kafka at {stack.kafka.bootstrap_servers}, Airflow at {api.url}", highlight=False)
     if errors := api.import_errors():
-        for file, trace in errors.items():
-            console.print(f"{file} cannot be loaded:\n{trace}", markup=False, highlight=False)
-        return 1
+        raise LocalError("\n".join(f"{file} cannot be loaded:\n{trace}" for file, trace in errors.items()))
     kafka = KafkaConfig({"bootstrap.servers": stack.kafka.bootstrap_servers})
-    follow(api, kafka, PIPELINE, conf, console)
+    follow(api, kafka, PIPELINE, conf, console, progress)
     comparison = ConsumerComparison(
         kafka=kafka,
         service=service,
@@ -98,21 +103,23 @@ def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Cons
         enriched=demo_settings.ENRICHED,
         dead_letters=demo_settings.UNENRICHED,
         partitions=PARTITIONS,
-        run_parallel=lambda: follow(api, kafka, ENRICHMENT, {}, console),
-    ).compare(ORDERS, lambda line: console.print(line, highlight=False))
+        run_parallel=lambda: follow(api, kafka, ENRICHMENT, {}, console, progress),
+    ).compare(ORDERS, SEQUENTIAL_ORDERS, progress)
+    progress.wait_for("writing the report")
     folder = Path(conf["report"])
     report = replace(decode(DemoReport, (folder / JSON_FILE).read_bytes()), comparison=comparison)
     write_report(report, folder)
-    print_summary(report, console)
-    return 0
+    return report
 
 
-def follow(api: AirflowApi, kafka: KafkaConfig, steps: Steps, conf: dict[str, Any], console: Console) -> None:
+def follow(
+    api: AirflowApi, kafka: KafkaConfig, steps: Steps, conf: dict[str, Any], console: Console, progress: Progress
+) -> None:
     """Run a DAG to its end and show its progress. Raises JobFailed, after the log of the failed tasks."""
     api.abandon(steps.dag)
     run = api.trigger(steps.dag, conf)
-    with closing(JobMessages(kafka, steps.jobs)) as news, RunProgress(console, steps.order) as progress:
-        state = api.wait(steps.dag, run, timeout=RUN_TIMEOUT_S, look=lambda tasks: progress.show(tasks, news.of(tasks)))
+    with closing(JobMessages(kafka, steps.jobs)) as news, RunProgress(progress, steps.order) as shown:
+        state = api.wait(steps.dag, run, timeout=RUN_TIMEOUT_S, look=lambda tasks: shown.show(tasks, news.of(tasks)))
     if state != "success":
         explain(api, steps.dag, run, console)
         raise JobFailed(f"run {run} of {steps.dag} ended as {state}", report={})
@@ -140,19 +147,21 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     signal.signal(signal.SIGTERM, _interrupt)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
     console = Console()
     try:
         conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data), "fresh": True}
         with SlowService(CALL_DELAY_S) as service:
             customers = {"conn_type": "http", "host": HOST, "port": service.port}
             stack = Stack(demo_settings.REPOSITORY, connections={"customers": customers})
-            return demo(stack, service, {**conf, "report": str(stack.folder)}, console)
+            demo(stack, service, {**conf, "report": str(stack.folder)}, console)
     except KeyboardInterrupt:
         console.print("ended; everything that was started is stopped")
         return 130
     except (WasmlineError, httpx.HTTPError, TimeoutError) as error:
         console.print(f"demo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return 1
+    return 0
 
 
 def _data(path: Path | None) -> str | None:

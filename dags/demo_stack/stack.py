@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any
 
 import demo_settings
+from demo_stack.progress_lines import Progress
 from wasmline.errors import LocalError
 from wasmline.kafka import KafkaConfig
 from wasmline.local import LocalKafka, connector_jars, find_java
 from wasmline_provider.local.airflow import LocalAirflow
-
-log = logging.getLogger(__name__)
 
 MARK = "pyproject.toml"
 FOLDER = Path("build", "demo")
@@ -79,17 +77,21 @@ class Stack:
         """Return whether any of the two runs."""
         return bool(self.kafka.running()) or self.airflow.running()
 
-    def start(self, *, detached: bool = False, tell: Callable[[str], None] = log.info) -> None:
+    def start(self, progress: Progress, *, detached: bool = False) -> None:
         """Start both, concurrently as far as they are independent; if one fails, stop the other."""
         find_java()
-        with ExitStack() as undo, ThreadPoolExecutor(1) as pool:
-            preparing = pool.submit(self.airflow.prepare)
+        with ExitStack() as undo, ThreadPoolExecutor(2) as pool:
+            preparing, connector = pool.submit(self.airflow.prepare), pool.submit(connector_jars)
             undo.callback(preparing.exception)
-            tell("starting Kafka (its jars are downloaded once) and preparing Airflow")
+            undo.callback(connector.exception)
+            progress.say("starting Kafka (its jars and the connector's are downloaded once) and preparing Airflow")
+            progress.wait_for("starting Kafka")
             undo.callback(self.kafka.stop)
             self.kafka.start(detached=detached)
+            progress.say(f"Kafka is up at {self.kafka.bootstrap_servers}")
+            progress.wait_for("Kafka is up; preparing Airflow's database and DAGs, and the connector's jars")
             close_orphans(KafkaConfig({"bootstrap.servers": self.kafka.bootstrap_servers}))
-            connector_jars()
+            connector.result()
             preparing.result()
             self.airflow.connections = {
                 **self._connections,
@@ -99,9 +101,10 @@ class Stack:
                 },
                 "spark_default": {"conn_type": "spark", "host": "local[2]"},
             }
-            tell(f"Kafka is up at {self.kafka.bootstrap_servers}; starting Airflow")
+            progress.say("the database and the DAGs are ready; starting Airflow")
+            progress.wait_for("starting Airflow's API server, scheduler and triggerer")
             self.airflow.start(detached=detached)
-            tell(f"Airflow is up at {self.airflow.url}")
+            progress.say(f"Airflow is up at {self.airflow.url}")
             undo.pop_all()
 
     def stop(self) -> None:
@@ -110,12 +113,3 @@ class Stack:
             self.airflow.stop()
         finally:
             self.kafka.stop()
-
-    def __enter__(self) -> Stack:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

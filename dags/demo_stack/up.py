@@ -7,6 +7,7 @@ import sys
 from rich.console import Console
 
 from demo_stack.stack import Stack, repository
+from demo_stack.terminal_progress import progress_on
 from wasmline.errors import WasmlineError
 
 
@@ -16,8 +17,8 @@ def up(stack: Stack, console: Console) -> None:
         console.print("both are up already")
     else:
         stack.stop()  # one alone is unusable: each has the other's address
-        with console.status("starting"):
-            stack.start(detached=True)
+        with progress_on(console) as progress:
+            stack.start(progress, detached=True)
     console.print(f"Airflow  {stack.airflow.url}  (no login; open to this machine only)", highlight=False)
     console.print(f"Kafka    {stack.kafka.bootstrap_servers}", highlight=False)
     console.print("try the forms of delivery_pipeline and retrain_delivery_eta; `make down` ends both")

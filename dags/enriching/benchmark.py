@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from demo_stack.progress_lines import Progress
 from enriching import sequential_consumer
 from enriching.benchmark_result import Comparison, Contender
 from enriching.orders import UNKNOWN, orders
@@ -28,8 +29,11 @@ class ConsumerComparison:
     partitions: int
     run_parallel: Callable[[], None]
 
-    def compare(self, records: int, tell: Callable[[str], object]) -> Comparison:
-        """Write orders, consume them in both ways, and return the comparison.
+    def compare(self, records: int, sequential_records: int, progress: Progress) -> Comparison:
+        """Write orders, consume them in mode parallel and some of them sequentially, and return the comparison.
+
+        The plain consumers read about the first ``sequential_records``, the same share of each partition: they make as
+        many calls a second in these as in all.
 
         Raises VerificationFailed if an output is missing, duplicate or out of order, or if two calls for one customer
         overlapped.
@@ -39,21 +43,31 @@ class ConsumerComparison:
             cluster.create(name, self.partitions, exist_ok=True)
         begins = {name: cluster.end_offsets(name) for name in (self.topic, self.enriched, self.dead_letters)}
         first = sum(begins[self.topic].values())
+        progress.wait_for(f"writing {records:,} orders")
         produce_all(self.kafka, self.topic, orders(first, records))
-        tell(f"{records:,} orders, one plain consumer for each of {self.partitions} partitions")
+        progress.say(f"{records:,} orders, one plain consumer for each of {self.partitions} partitions")
+        shares = {
+            partition: (begin, begin + (end - begin) * sequential_records // records)
+            for partition, (begin, end) in _ranges(cluster, self.topic, begins).items()
+        }
+        progress.wait_for(f"plain consumers make {sequential_records:,} calls, one after another in each partition")
         book = self.service.new_book()
-        sequential_consumer.consume(self.kafka, self.topic, _ranges(cluster, self.topic, begins), self.service.url)
+        sequential_consumer.consume(self.kafka, self.topic, shares, self.service.url)
         plainly = _contender(book)
-        tell(f"plain consumers: {plainly.rate:,.0f} records/s; the same orders in mode parallel, from Airflow")
+        progress.say(
+            f"plain consumers: {plainly.rate:,.0f} calls/s for the first {plainly.calls:,} orders; all of them follow "
+            "in mode parallel, from Airflow"
+        )
         book = self.service.new_book()
         self.run_parallel()
         parallel = _contender(book)
+        progress.wait_for("checking the enriched orders")
         written, letters = (
             [json.loads(each.value() or b"") for each in read_range(self.kafka, name, _ranges(cluster, name, begins))]
             for name in (self.enriched, self.dead_letters)
         )
         _check(range(first, first + records), written, letters, book)
-        tell(f"mode parallel: {parallel.rate:,.0f} records/s, each order once, each customer's in order")
+        progress.say(f"mode parallel: {parallel.rate:,.0f} calls/s, each order once, each customer's in order")
         return Comparison(
             records=records,
             partitions=self.partitions,

@@ -26,6 +26,7 @@ from sqlalchemy import select
 
 from delivery.approval import KEEP, PROMOTE
 from delivery.training_spec import train_spec
+from demo_stack.progress_lines import ProgressLines
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
@@ -69,8 +70,8 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
         "produce": {"topics"},
         "stream": {"deploy", "produce"},
         "verify": {"stream"},
-        "train": {"verify"},
-        "promote": {"train"},
+        "train": {"stream"},
+        "promote": {"train", "verify"},
         "compile_model": {"promote"},
         "deploy_model": {"compile_model"},
         "predict": {"deploy_model"},
@@ -444,7 +445,7 @@ def test_the_enrichment_calls_beyond_the_partitions_and_gives_each_order_once_an
             dead_letters="orders.dlq",
             partitions=3,
             run_parallel=lambda: run_dag(dag, max_concurrency=16),
-        ).compare(600, lambda _: None)
+        ).compare(600, 600, ProgressLines(print))
     assert (found.plain.calls, found.plain.at_once) == (600, 3)
     assert 3 < found.parallel.at_once <= 32, "two tasks of sixteen calls each"
     assert found.parallel.calls >= 600

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from demo_stack.progress_lines import ProgressLines
 from demo_stack.run_progress import RunProgress
 from demo_stack.stack import repository
+from demo_stack.terminal_progress import TerminalProgress
 from wasmline.errors import LocalError
 from wasmline.local.process import Service
 from wasmline_provider.local.airflow import LocalAirflow
@@ -52,14 +54,14 @@ def test_another_airflows_settings_do_not_leak_in(tmp_path: Path, monkeypatch: p
 
 
 def test_without_a_terminal_each_change_is_a_line_once() -> None:
-    shown = io.StringIO()
-    with RunProgress(Console(file=shown, width=200), ["build", "deploy"]) as progress:
+    lines: list[str] = []
+    with RunProgress(ProgressLines(lines.append), ["build", "deploy"]) as progress:
         progress.show([task("deploy", "None"), task("build", "running")])
         progress.show([task("deploy", "queued"), task("build", "running")], {"build": "half way"})
         progress.show([task("deploy", "queued"), task("build", "running")], {"build": "half way"})
         progress.show([task("deploy", "deferred"), task("build", "success", 2.5)])
         progress.show([task("deploy", "upstream_failed", 0), task("build", "success", 2.5)])
-    assert [line.partition("] ")[2] for line in shown.getvalue().splitlines()] == [
+    assert [line.partition("] ")[2] for line in lines] == [
         "build: running",
         "build: half way",
         "build: success after 2.5 s",
@@ -68,9 +70,29 @@ def test_without_a_terminal_each_change_is_a_line_once() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("tasks", "news", "awaited"),
+    [
+        ([task("deploy", "None"), task("build", "scheduled")], {}, "Airflow starts build"),
+        ([task("deploy", "None"), task("build", "running")], {}, "build: running"),
+        ([task("deploy", "deferred"), task("build", "running")], {"deploy": "7 in"}, "build: running; deploy: 7 in"),
+        ([task("deploy", "queued"), task("build", "success", 2.5)], {"build": "old"}, "Airflow starts deploy"),
+        ([task("deploy", "success", 1), task("build", "success", 2.5)], {}, "Airflow ends the run"),
+    ],
+)
+def test_a_silent_run_says_which_tasks_it_waits_for(tasks: list[TaskState], news: dict[str, str], awaited: str) -> None:
+    lines: list[str] = []
+    now = iter(range(0, 4_000, 4))
+    lines_of_run = ProgressLines(lines.append, lambda: float(next(now)))
+    RunProgress(lines_of_run, ["build", "deploy"]).show(tasks, news)
+    lines_of_run.check()
+    assert lines[-1].partition("] ")[2] == f"{awaited} (4 s)"
+
+
 def test_at_a_terminal_the_steps_are_in_their_order() -> None:
     shown = io.StringIO()
-    with RunProgress(Console(file=shown, width=80, force_terminal=True), ["build", "deploy"]) as progress:
+    with TerminalProgress(Console(file=shown, width=80, force_terminal=True)) as terminal:
+        progress = RunProgress(terminal, ["build", "deploy"])
         progress.show([task("deploy", "deferred"), task("build", "success", 2.5)], {"deploy": "half way"})
     assert shown.getvalue().index("build") < shown.getvalue().index("deploy") < shown.getvalue().index("half way")
 
