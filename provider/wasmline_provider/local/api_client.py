@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -81,16 +82,20 @@ class AirflowApi:
     def wait(
         self, dag: str, run: str, *, timeout: float, look: Callable[[list[TaskState]], None] = lambda _: None
     ) -> str:
-        """Return the final state of a run; ``look`` is called with its tasks at each poll. Raises TimeoutError."""
+        """Return the final state of a run; ``look`` is called with its tasks at each poll. Raises TimeoutError.
+
+        A poll without an answer in time is repeated until ``timeout``: a busy machine is no failure of the run.
+        """
         deadline = time.monotonic() + timeout
-        while True:
-            state: str = self.get(f"/dags/{dag}/dagRuns/{run}")["state"]
-            look(self.tasks(dag, run))
-            if state in FINAL:
-                return state
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"run {run} of {dag} is still {state} after {timeout:.0f} s")
+        state: str = "unknown"
+        while time.monotonic() < deadline:
+            with suppress(httpx.TimeoutException):
+                state = self.get(f"/dags/{dag}/dagRuns/{run}")["state"]
+                look(self.tasks(dag, run))
+                if state in FINAL:
+                    return state
             time.sleep(POLL_INTERVAL_S)
+        raise TimeoutError(f"run {run} of {dag} is still {state} after {timeout:.0f} s")
 
     def tasks(self, dag: str, run: str) -> list[TaskState]:
         """Return the tasks of a run."""

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 from rich.console import Console
 
@@ -18,7 +19,7 @@ from wasmline.errors import LocalError
 from wasmline.local.process import Service
 from wasmline_provider.local.airflow import LocalAirflow
 from wasmline_provider.local.airflow_environment import environment, identity
-from wasmline_provider.local.api_client import TaskState
+from wasmline_provider.local.api_client import AirflowApi, TaskState
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -120,3 +121,25 @@ def test_services_that_an_earlier_release_started_are_found_and_stopped(tmp_path
     assert airflow.running()
     airflow.stop()
     assert not service.alive()
+
+
+def test_a_poll_without_an_answer_in_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = iter([httpx.ReadTimeout("timed out"), "running", "success"])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("taskInstances"):
+            return httpx.Response(200, json={"task_instances": []})
+        state = next(runs)
+        if isinstance(state, Exception):
+            raise state
+        return httpx.Response(200, json={"state": state})
+
+    monkeypatch.setattr("wasmline_provider.local.api_client.POLL_INTERVAL_S", 0)
+    api = AirflowApi("http://127.0.0.1:1")
+    api._client = httpx.Client(base_url=api.url, transport=httpx.MockTransport(answer))
+    looks: list[list[TaskState]] = []
+    assert api.wait("dag", "run", timeout=60, look=looks.append) == "success"
+    assert looks == [[], []]
+    with pytest.raises(TimeoutError, match="run run of dag is still unknown after 0 s"):
+        api.wait("dag", "run", timeout=0)
+    api.close()
