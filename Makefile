@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/installed
 ##@ The main job
 .PHONY: demo test test-unit up down
 demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark; print and keep its report (DATA=path.csv)
-	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.run_demo $(if $(DATA),--data "$(DATA)")
+	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack $(if $(DATA),--data "$(DATA)")
 
 test: $(INSTALLED) rust-target lint ## check and run the whole test suite
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder

@@ -1,40 +1,29 @@
-"""``make demo``: runs the delivery pipeline and the parallel mode comparison on a real Airflow, Kafka and Spark.
+"""Runs the delivery pipeline and the parallel mode comparison on a real Airflow, Kafka and Spark.
 
 The demo's topics are deleted first: each run begins anew.
-
-Exit status: 0 done, 1 a failure, with its log, 130 ended by Ctrl-C. Everything that was started is stopped.
 """
 
 from __future__ import annotations
 
-import argparse
-import logging
-import os
-import signal
-import sys
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import httpx
 from rich.console import Console
 
 import demo_settings
 from delivery.html_report import write_report
 from delivery.report import JSON_FILE, DemoReport
-from delivery.text_report import print_summary
 from demo_stack.job_messages import JobMessages
 from demo_stack.progress_lines import Progress
 from demo_stack.run_progress import RunProgress
 from demo_stack.stack import Stack
-from demo_stack.terminal_progress import progress_on
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from wasmline.documents import decode
-from wasmline.errors import JobFailed, LocalError, WasmlineError
+from wasmline.errors import JobFailed, LocalError
 from wasmline.kafka import KafkaConfig
 from wasmline.local.ports import HOST
 from wasmline_provider.local.api_client import AirflowApi
@@ -67,18 +56,18 @@ ORDERS, SEQUENTIAL_ORDERS, PARTITIONS = 1_800, 600, 3
 CALL_DELAY_S = 0.05
 """Duration of a call of the service, in seconds."""
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""JDK_JAVA_OPTIONS of JVMs that live for less than a minute: half of their CPU time would go into compiling."""
-
 RUN_TIMEOUT_S = 1800.0
 LOG_LINES = 30
 
 
-def demo(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console) -> None:
-    """Run the pipeline once, then the comparison, and print the summary once all has been stopped."""
-    if stack.running():
-        raise LocalError("the demo's Kafka or Airflow runs already: `make down` stops them")
-    with progress_on(console) as progress:
+def run(rows: int, seed: int, data: Path | None, console: Console, progress: Progress) -> DemoReport:
+    """Start all, run the pipeline once, then the comparison, stop all, and return the report, which is written, too."""
+    with SlowService(CALL_DELAY_S) as service:
+        customers = {"conn_type": "http", "host": HOST, "port": service.port}
+        stack = Stack(demo_settings.REPOSITORY, connections={"customers": customers})
+        if stack.running():
+            raise LocalError("the demo's Kafka or Airflow runs already: `make down` stops them")
+        conf = {"rows": rows, "seed": seed, "data": _data(data), "fresh": True, "report": str(stack.folder)}
         stack.start(progress)
         try:
             report = _run(stack, service, conf, console, progress)
@@ -86,7 +75,7 @@ def demo(stack: Stack, service: SlowService, conf: dict[str, Any], console: Cons
             progress.wait_for("stopping Airflow and Kafka")
             stack.stop()
         progress.say("Airflow and Kafka are down; their data stays")
-    print_summary(report, console)
+    return report
 
 
 def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console, progress: Progress) -> DemoReport:
@@ -134,43 +123,9 @@ def explain(api: AirflowApi, dag: str, run: str, console: Console) -> None:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-def main() -> int:
-    """Parse the command line and run the demo."""
-    parser = argparse.ArgumentParser(prog="demo", description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, help="a CSV file of real deliveries, to be used instead of made-up ones")
-    parser.add_argument("--rows", type=int, default=45_600, help="how many deliveries to make up (default: 45,600)")
-    parser.add_argument("--seed", type=int, default=7)
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    signal.signal(signal.SIGTERM, _interrupt)
-    os.environ.setdefault("JDK_JAVA_OPTIONS", JVM_OPTIONS)
-    console = Console()
-    try:
-        conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data), "fresh": True}
-        with SlowService(CALL_DELAY_S) as service:
-            customers = {"conn_type": "http", "host": HOST, "port": service.port}
-            stack = Stack(demo_settings.REPOSITORY, connections={"customers": customers})
-            demo(stack, service, {**conf, "report": str(stack.folder)}, console)
-    except KeyboardInterrupt:
-        console.print("ended; everything that was started is stopped")
-        return 130
-    except (WasmlineError, httpx.HTTPError, TimeoutError) as error:
-        console.print(f"demo: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        return 1
-    return 0
-
-
 def _data(path: Path | None) -> str | None:
     if path is None:
         return None
     if not path.is_file():
         raise LocalError(f"there is no file {path}")
     return str(path.absolute())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -40,8 +40,13 @@ class AirflowApi:
         self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
     def healthy(self, components: Iterable[str]) -> bool:
-        """Return whether the server responds and all of ``components`` have recent heartbeats."""
+        """Return whether the server responds, also to workers, and all of ``components`` have recent heartbeats.
+
+        The first request to the workers' API makes its routes, for which the server answers nobody for seconds: on a
+        busy machine, for longer than a task waits.
+        """
         try:
+            self._client.get("/execution/health").raise_for_status()
             health = self._client.get("/api/v2/monitor/health").raise_for_status().json()
         except (httpx.HTTPError, ValueError):
             return False

@@ -4,6 +4,8 @@ import io
 import json
 import stat
 import sys
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -123,6 +125,23 @@ def test_services_that_an_earlier_release_started_are_found_and_stopped(tmp_path
     assert not service.alive()
 
 
+def api_that(answer: Callable[[httpx.Request], httpx.Response]) -> AirflowApi:
+    api = AirflowApi("http://127.0.0.1:1")
+    api._client = httpx.Client(base_url=api.url, transport=httpx.MockTransport(answer))
+    return api
+
+
+@pytest.mark.parametrize(("workers", "scheduler", "healthy"), [(200, 0, True), (200, 1, False), (503, 0, False)])
+def test_a_server_is_healthy_once_it_also_answers_workers(workers: int, scheduler: int, healthy: bool) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/execution/health":
+            return httpx.Response(workers, json={})
+        return httpx.Response(200, json={"scheduler": {"status": ("healthy", "unhealthy")[scheduler]}})
+
+    with closing(api_that(answer)) as api:
+        assert api.healthy(["scheduler"]) is healthy
+
+
 def test_a_poll_without_an_answer_in_time_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = iter([httpx.ReadTimeout("timed out"), "running", "success"])
 
@@ -135,11 +154,9 @@ def test_a_poll_without_an_answer_in_time_is_repeated(monkeypatch: pytest.Monkey
         return httpx.Response(200, json={"state": state})
 
     monkeypatch.setattr("wasmline_provider.local.api_client.POLL_INTERVAL_S", 0)
-    api = AirflowApi("http://127.0.0.1:1")
-    api._client = httpx.Client(base_url=api.url, transport=httpx.MockTransport(answer))
     looks: list[list[TaskState]] = []
-    assert api.wait("dag", "run", timeout=60, look=looks.append) == "success"
-    assert looks == [[], []]
-    with pytest.raises(TimeoutError, match="run run of dag is still unknown after 0 s"):
-        api.wait("dag", "run", timeout=0)
-    api.close()
+    with closing(api_that(answer)) as api:
+        assert api.wait("dag", "run", timeout=60, look=looks.append) == "success"
+        assert looks == [[], []]
+        with pytest.raises(TimeoutError, match="run run of dag is still unknown after 0 s"):
+            api.wait("dag", "run", timeout=0)
