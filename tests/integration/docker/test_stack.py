@@ -122,7 +122,7 @@ def test_a_training_ends_while_the_endless_streams_of_both_demos_run(stack: Stac
     assert api.import_errors() == {}
     assert api.get("/pools/streams")["slots"] == 4
 
-    stack.await_success("delivery_pipeline", stack.start_run("delivery_pipeline", rows=1_000))
+    stack.await_success("delivery_pipeline", stack.start_run("delivery_pipeline", rows=6_000))
 
     write = [sys.executable, "-m", "enriching.write_orders", str(ORDERS)]
     subprocess.run(write, env=services.environment("airflow"), check=True, capture_output=True)
