@@ -39,6 +39,7 @@ class LocalAirflow:
 
     :param connections: Airflow's connections by id, as JSON-able data.
     :param variables: Airflow's variables by name.
+    :param settings: Airflow's settings by ``SECTION__NAME``, over those of this Airflow.
     :param python_path: folders that DAGs import from, besides ``dags``.
     :param watch_dags: read DAG files again when they change, instead of once.
     """
@@ -50,6 +51,7 @@ class LocalAirflow:
         *,
         connections: Mapping[str, Mapping[str, Any]] | None = None,
         variables: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
         python_path: Sequence[Path] = (),
         parallelism: int = 4,
         watch_dags: bool = False,
@@ -58,6 +60,7 @@ class LocalAirflow:
         self.dags = dags.absolute()
         self.connections = dict(connections or {})
         self.variables = dict(variables or {})
+        self.settings = dict(settings or {})
         self._python_path = (self.dags, *(path.absolute() for path in python_path))
         self._parallelism = parallelism
         self._services = ["api-server", "scheduler", "triggerer", *(["dag-processor"] if watch_dags else [])]
@@ -165,6 +168,7 @@ class LocalAirflow:
             parallelism=self._parallelism,
             connections=self.connections,
             variables=self.variables,
+            settings=self.settings,
             python_path=self._python_path,
         )
 

@@ -59,6 +59,7 @@ def environment(
     parallelism: int,
     connections: Mapping[str, Mapping[str, Any]],
     variables: Mapping[str, str],
+    settings: Mapping[str, str],
     python_path: tuple[Path, ...],
 ) -> dict[str, str]:
     """Return the environment of every process of this Airflow; those of another Airflow are omitted."""
@@ -70,7 +71,10 @@ def environment(
         "PYTHONPATH": os.pathsep.join([*map(str, python_path), *filter(None, [inherited.get("PYTHONPATH")])]),
         "PYTHONWARNINGS": "ignore",
         "AIRFLOW_HOME": str(home),
-        **{f"AIRFLOW__{name}": value for name, value in _settings(home, dags, known, parallelism).items()},
+        **{
+            f"AIRFLOW__{name}": value
+            for name, value in {**_settings(home, dags, known, parallelism), **settings}.items()
+        },
         **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
         **{f"AIRFLOW_VAR_{name.upper()}": value for name, value in variables.items()},
     }

@@ -48,12 +48,14 @@ def test_another_airflows_settings_do_not_leak_in(tmp_path: Path, monkeypatch: p
         parallelism=3,
         connections={"kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": "here:1"}}},
         variables={"place": "here"},
+        settings={"CORE__PARALLELISM": "5"},
         python_path=(tmp_path / "dags",),
     )
     assert made["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
     assert "AIRFLOW_CONN_THEIRS" not in made
     assert json.loads(made["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"] == {"bootstrap.servers": "here:1"}
     assert made["AIRFLOW_VAR_PLACE"] == "here"
+    assert made["AIRFLOW__CORE__PARALLELISM"] == "5", "a setting that is given is over its own"
 
 
 def test_without_a_terminal_each_change_is_a_line_once() -> None:
