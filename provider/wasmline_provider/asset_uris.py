@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from airflow.sdk import Asset, AssetWatcher
 
 from wasmline.topic_partitions import TOPIC_NAME
+from wasmline_provider.registry_places import registry_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,11 +76,16 @@ def sanitize_uri(uri: SplitResult) -> SplitResult:
 
 
 def to_openlineage_dataset(asset: Asset, lineage_context: object) -> Dataset:
-    """Return the dataset of a transform or a model: its registry is the namespace."""
+    """Return the dataset of a transform or a model, the one that the facets of the operators name."""
     from airflow.providers.common.compat.openlineage.facet import Dataset
 
-    registry, _, name = asset.uri.rpartition("/")
-    return Dataset(namespace=registry, name=name)
+    from wasmline_provider.openlineage.dataset_names import model_name, module_name
+
+    uri = urlsplit(asset.uri)
+    folder, _, name = unquote(uri.path).rpartition("/")
+    registry = f"file://{folder or '/'}" if uri.netloc == "file" else f"{uri.netloc}://{folder.lstrip('/')}"
+    found = module_name(registry, name) if uri.scheme == "wasm" else model_name(registry, name)
+    return Dataset(namespace=found.namespace, name=found.name)
 
 
 def topic_of(asset: Asset) -> str | None:
@@ -89,16 +95,8 @@ def topic_of(asset: Asset) -> str | None:
 
 
 def _artifact_uri(scheme: str, registry: str, name: str) -> str:
-    protocol, is_url, place = registry.partition("://")
-    if not is_url:
-        protocol, place = "file", registry
-    if protocol == "file" and not place.startswith("/"):
-        raise ValueError(f"the registry {registry!r} is not an absolute folder, and would be another one elsewhere")
+    place = registry_place(registry)
     if not name or "/" in name:
         raise ValueError(f"{name!r} is not the name of a transform or a model")
-    authority, slash, folder = place.partition("/")
-    user, _, host = authority.rpartition("@")
-    if ":" in user:  # a password; else part of the name, such as the container of abfss://container@account/folder
-        authority = host
-    path = posixpath.normpath(f"{authority}{slash}{folder}/{name}").lstrip("/")
-    return f"{scheme}://{protocol.lower()}/{quote(path)}"
+    path = posixpath.normpath(f"{place.authority}{place.folder}/{name}").lstrip("/")
+    return f"{scheme}://{place.protocol}/{quote(path)}"

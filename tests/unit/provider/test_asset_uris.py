@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.openlineage import facet
 from airflow.sdk import Asset
 from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
@@ -17,6 +16,7 @@ from wasmline.errors import BrokerUnavailable
 from wasmline.kafka import KafkaConfig
 from wasmline_provider import asset_events
 from wasmline_provider.asset_uris import model_asset, topic_asset, topic_of, transform_asset
+from wasmline_provider.openlineage.dataset_names import model_name, module_name, topic_name
 
 NOWHERE = KafkaConfig({"bootstrap.servers": "nowhere:1"})
 
@@ -101,11 +101,15 @@ def test_airflow_makes_assets_by_the_factories_of_the_provider() -> None:
     assert factories()["model"](models="/m", name="t") == model_asset(models="/m", name="t")
 
 
-def test_openlineage_knows_an_artifact_by_its_registry_and_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facet, "Dataset", lambda **names: names)
+@pytest.mark.parametrize("registry", ["s3://bucket/registry", "/var/lib/a b", "/", "memory://", "s3://k:s@bucket"])
+def test_an_asset_is_the_dataset_that_the_operators_name(registry: str) -> None:
     converters: dict[str, Callable[..., Any]] = ProvidersManagerTaskRuntime().asset_to_openlineage_converters  # type: ignore[no-untyped-call]
-    asset = model_asset(models="s3://bucket/models", name="eta")
-    assert converters["model"](asset, None) == {"namespace": "model://s3/bucket/models", "name": "eta"}
+    module = converters["wasm"](transform_asset(registry=registry, name="t"), None)
+    model = converters["model"](model_asset(models=registry, name="t"), None)
+    topic = converters["kafka"](topic_asset(server="Kafka", topic="raw"), None)
+    assert (module.namespace, module.name) == module_name(registry, "t")
+    assert (model.namespace, model.name) == model_name(registry, "t")
+    assert (topic.namespace, topic.name) == topic_name("Kafka", "raw")
 
 
 def test_only_a_kafka_asset_has_a_topic() -> None:
