@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidProject, InvalidReference
@@ -12,6 +12,7 @@ from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from wasmline.build import BuildReport, TransformProject
@@ -64,8 +65,12 @@ class WasmBuildOperator(_ProjectOperator):
 
         _, report = self._build()
         self.log.info("%s: %d bytes, %s, by %s", report.name, report.size_bytes, report.digest, report.toolchain)
-        found: dict[str, Any] = plain(report)
-        return found
+        return self._returns(plain(report))
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.module_lineage import build_lineage
+
+        return build_lineage(self, result)
 
 
 class WasmTestOperator(_ProjectOperator):
@@ -94,7 +99,12 @@ class WasmTestOperator(_ProjectOperator):
         project, report = self._build()
         samples = run_samples(project, Path(report.path).read_bytes())
         self.log.info("%s: %d sample records gave the expected outputs", report.name, samples.records)
-        return {"digest": report.digest, **plain(samples)}
+        return self._returns({"digest": report.digest, **plain(samples)})
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.module_lineage import sample_lineage
+
+        return sample_lineage(self)
 
 
 class WasmPublishOperator(_ProjectOperator):
@@ -176,4 +186,9 @@ class WasmPublishOperator(_ProjectOperator):
             "size_bytes": published.size_bytes,
         }
         record(context, self.outlets, result)
-        return result
+        return self._returns(result)
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.module_lineage import publish_lineage
+
+        return publish_lineage(self, result)

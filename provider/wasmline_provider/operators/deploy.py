@@ -27,6 +27,7 @@ from wasmline_provider.operators.user_action import UserActionOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from wasmline.control import ChangeCause, Deployment, DeploymentSpec
@@ -193,7 +194,12 @@ class WasmDeployOperator(MultipleOutputsOperator):
         makers = [each.events[0].cause.run for each in generations if each.number == deployment.generation]
         result = {**_result(deployment), "is_new": makers == [run_name(context)]}
         record(context, self.outlets, result)
-        return result
+        return self._returns(result)
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.module_lineage import deploy_lineage
+
+        return deploy_lineage(self, result)
 
     def _deploy(
         self, context: Context, kafka: KafkaConfig, wanted: DeploymentSpec, wasm: bytes, models: str | None
@@ -335,7 +341,12 @@ class WasmRollbackOperator(MultipleOutputsOperator):
         )
         result = _result(deployment)
         record(context, self.outlets, result)
-        return result
+        return self._returns(result)
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.module_lineage import rollback_lineage
+
+        return rollback_lineage(self, result)
 
     def _roll_back(self, context: Context) -> Deployment:
         from wasmline.control import find_rollback, plan_deployment_rollback, roll_back_deployment

@@ -350,7 +350,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         """Return the result of a stream that a newer run replaced. Raises JobFailed for any other run."""
         if state == "replaced" and self.may_be_stopped:
             self.log.info("%s", message)
-            return {"state": state, "job": run["job"], "run": run["run"], "replaced_by": replaced_by}
+            return self._returns({"state": state, "job": run["job"], "run": run["run"], "replaced_by": replaced_by})
         end = log_end(Path(run["log"])) if state == "lost" else ""
         raise JobFailed(
             f"{message}. It ends with:\n{end}" if end else message,
@@ -505,7 +505,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         if self.outlets:
             kafka = KafkaHook(self.kafka_conn_id).get_conn()
             record(context, self.outlets, {**result, **self.event_facts(kafka)}, kafka=kafka)
-        return result
+        return self._returns(result)
 
     def _spark(self) -> SparkJobHook:
         from wasmline_provider.hooks.spark import SparkJobHook

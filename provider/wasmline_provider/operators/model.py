@@ -27,6 +27,7 @@ from wasmline_provider.operators.slice_bounds import slice_since, slice_until
 from wasmline_provider.run_identity import USER_TEMPLATE, run_name
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from wasmline.job_specs import FieldType, JobReport, JobSpec, TrainSpec
@@ -233,6 +234,11 @@ class TrainModelOperator(SparkJobOperator):
             raise AirflowSkipException(report.message)
         return {name: value for name, value in report.result.items() if name not in (*TOO_LARGE, "run")}
 
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.model_lineage import train_lineage
+
+        return train_lineage(self, result)
+
     def _check(self) -> None:
         """Reject what cannot be trained with, as far as it is known before templates are rendered."""
         arguments = {name: getattr(self, name) for name in TRAINING}
@@ -346,7 +352,12 @@ class PromoteModelOperator(MultipleOutputsOperator):
             "live": promotion.live,
         }
         record(context, self.outlets, {**result, "digest": trained.get("digest"), "metrics": trained["metrics"]})
-        return result
+        return self._returns(result)
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.model_lineage import promote_lineage
+
+        return promote_lineage(self, result)
 
 
 class CompileModelOperator(MultipleOutputsOperator):
@@ -448,7 +459,12 @@ class CompileModelOperator(MultipleOutputsOperator):
         self.log.info("%s is %s: %s, %s", published, published.digest, published.model, published.proof)
         result: dict[str, Any] = plain(published)
         record(context, self.outlets, result)
-        return result
+        return self._returns(result)
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.model_lineage import compile_lineage
+
+        return compile_lineage(self, result)
 
     def _champion(self, models: str) -> str:
         from wasmline.errors import VersionNotFound
@@ -563,7 +579,12 @@ class RollbackModelOperator(MultipleOutputsOperator):
             "deployments": [{"name": each.spec.name, "generation": each.generation} for each in done.deployments],
         }
         record(context, self.outlets, result)
-        return result
+        return self._returns(result)
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.model_lineage import model_rollback_lineage
+
+        return model_rollback_lineage(self, result)
 
 
 class CheckModelServingOperator(MultipleOutputsOperator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -15,6 +15,7 @@ from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from wasmline.control import Redrive
@@ -133,7 +134,12 @@ class RedriveDeadLettersOperator(MultipleOutputsOperator):
             raise AirflowFailException(f"{done.dead_letters:,} dead letters of {done.topic} are redriven; {skipped}")
         if skipped or done.failed_again:
             self.log.warning("%d dead letters failed again; %s", done.failed_again, skipped or "none stays pending")
-        return {name: getattr(done, name) for name in RedriveDeadLettersOperator.output_keys}
+        return self._returns({name: getattr(done, name) for name in RedriveDeadLettersOperator.output_keys})
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.module_lineage import redrive_lineage
+
+        return redrive_lineage(self, result)
 
     def _log_progress(self, redrive: Redrive) -> None:
         self.log.info("%d dead letters of %s are redriven", redrive.dead_letters, redrive.topic)

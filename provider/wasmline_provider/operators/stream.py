@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from wasmline.errors import InvalidJob
-from wasmline.job_specs import JobSpec, StreamSpec
+from wasmline.job_specs import JobSpec, StreamSpec, stream_of
+from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.links import JOB_STATUS, SPARK_UI
 from wasmline_provider.operators.argument_checks import given, is_final, require_names
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator, require_success, to_job_run
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
+    from wasmline.control import Deployment
     from wasmline.job_specs import JobReport
     from wasmline.kafka import KafkaConfig
 
@@ -175,6 +178,9 @@ class SparkStreamOperator(SparkJobOperator):
         self.wait_for_completion = wait_for_completion
         self.restart_stopped = restart_stopped
         self.metrics_port = metrics_port
+        self._deployment: Deployment | None = None
+        """The topics of its lineage, if Airflow sends any."""
+        self._batches: Sequence[Mapping[str, Any]] = ()
         self._check()
 
     @fail_at_once
@@ -199,8 +205,49 @@ class SparkStreamOperator(SparkJobOperator):
         SPARK_UI.publish(context["ti"], report.spark_ui)
         self._starting = False
         require_success(report, ensured["log"], may_be_stopped=self.may_be_stopped)
+        self._read_lineage()
         names = ("job", "run", "action", "changed")
-        return {"state": report.state.value, **{name: ensured[name] for name in names}}
+        return self._returns({"state": report.state.value, **{name: ensured[name] for name in names}})
+
+    def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any]:
+        """Return what the stream is to read and write: one that goes on for ever has no other event.
+
+        The deployment is read in the forked process, in which there is no other Kafka client yet.
+        """
+        self._deployment = self._read_deployment()
+        return super().get_openlineage_facets_on_start()
+
+    def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
+        self._read_lineage()
+        return super().get_job_result(external_id, context)
+
+    def _without_report(self, run: Mapping[str, str], state: str, message: str, replaced_by: str) -> dict[str, Any]:
+        self._read_lineage()
+        return super()._without_report(run, state, message, replaced_by)
+
+    def _read_lineage(self) -> None:
+        """Read once what the lineage needs of Kafka, before Airflow forks the process that sends it."""
+        from wasmline_provider.openlineage.settings import sends_lineage
+
+        if self._deployment is None and sends_lineage():
+            self._deployment = self._read_deployment()
+
+    def _read_deployment(self) -> Deployment | None:
+        from wasmline_provider.openlineage.deployment_reader import read_deployment
+
+        transform = given(self.transform)
+        return read_deployment(KafkaHook(self.kafka_conn_id).get_conn(), transform) if transform else None
+
+    def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
+        from wasmline_provider.openlineage.stream_lineage import function_lineage, transform_lineage
+
+        spec = self._spec()
+        stream = stream_of(spec)
+        if result is not None:
+            result = {**result, "batches": self._batches}
+        if stream.function is not None:
+            return function_lineage(self.kafka_conn_id, spec, stream.function, result)
+        return transform_lineage(self.kafka_conn_id, spec, stream.transform, self._deployment, result)
 
     @property
     def restarts_stopped(self) -> bool:
@@ -215,7 +262,8 @@ class SparkStreamOperator(SparkJobOperator):
 
     def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         # A stopped run may have no batch, and its report then has no totals.
-        return {**report.result, "batches": len(report.result.get("batches", []))}
+        self._batches = report.result.get("batches", [])
+        return {**report.result, "batches": len(self._batches)}
 
     def event_facts(self, kafka: KafkaConfig) -> dict[str, Any]:
         from wasmline_provider.asset_events import read_offsets

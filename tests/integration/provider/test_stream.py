@@ -18,6 +18,7 @@ from wasmline.job_specs import JobState
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
+from wasmline_provider.openlineage.settings import sends_lineage
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 RECORDS = 500
@@ -68,6 +69,7 @@ def test_a_dag_streams_until_caught_up(
     result = task.xcom_pull(task_ids="stream")
     assert (result["state"], result["records_in"], result["records_out"]) == ("succeeded", RECORDS, RECORDS)
     assert (result["digest"], result["action"]) == (transform.digest, "started")
+    assert not sends_lineage(), "openlineage is installed, and nothing is configured"
     assert {name: task.xcom_pull(task_ids="stream", key=name) for name in result} == result
     assert len(list(read_to_end(kafka.config, transform.output_topics[0]))) == RECORDS
 
