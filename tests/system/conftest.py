@@ -38,7 +38,15 @@ class RunningAirflow:
 
 
 @pytest.fixture(scope="module")
-def airflow(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAirflow]:
+def airflow_settings() -> dict[str, str]:
+    """Airflow's settings by SECTION__NAME; a module of tests may have some of its own."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def airflow(
+    kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory, airflow_settings: dict[str, str]
+) -> Iterator[RunningAirflow]:
     """The DAGs of this repository and of these tests, on a real scheduler, executor and triggerer."""
     home = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,5 +63,5 @@ def airflow(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> It
         dags.mkdir()
         for path in (*(REPOSITORY / "dags").iterdir(), *(REPOSITORY / "tests" / "system" / "dags").glob("*.py")):
             (dags / path.name).symlink_to(path)
-        with LocalAirflow(home / "airflow", dags, connections=connections) as local:
+        with LocalAirflow(home / "airflow", dags, connections=connections, settings=airflow_settings) as local:
             yield RunningAirflow(local=local, api=local.api, home=home)
