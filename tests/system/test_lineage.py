@@ -38,8 +38,9 @@ def airflow_settings(transport: Path) -> dict[str, str]:
 def run(airflow: Any) -> str:
     """A run of the demo, to its success."""
     airflow.api.request("PATCH", "/dags/watched_topics", {"is_paused": True})
-    done: str = airflow.run(DAG, rows=ROWS, report=str(airflow.home))
-    return done
+    triggered: str = airflow.api.trigger(DAG, {"rows": ROWS, "report": str(airflow.home)})
+    airflow.wait(DAG, triggered, timeout=1_800)
+    return triggered
 
 
 @pytest.fixture(scope="module")
