@@ -41,11 +41,11 @@ def transform_lineage(
         topic.as_input(rows=found.get("records_in"), offsets=processed_offsets(found)),
         datasets.deployment(servers, transform, **facts).as_input(),
     ]
-    only = deployed.output_topics if len(deployed.output_topics) == 1 else ()
-    rows = dict.fromkeys(only, found.get("records_out"))
-    if deployed.dead_letter_topic and deployed.dead_letter_topic not in deployed.output_topics:
-        rows[deployed.dead_letter_topic] = _total(found.get("dead_letters"))
     _, *written = deployed.topics
+    outputs_only = [each for each in written if each != deployed.dead_letter_topic]
+    rows = dict.fromkeys(outputs_only, found.get("records_out")) if len(outputs_only) == 1 else {}
+    if deployed.dead_letter_topic:
+        rows[deployed.dead_letter_topic] = _total(found.get("dead_letters"))
     outputs = [datasets.topic(servers, each).as_output(rows=rows.get(each)) for each in written]
     return _lineage(spec, inputs, outputs, result)
 

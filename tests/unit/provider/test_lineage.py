@@ -290,7 +290,7 @@ def test_a_stream_whose_outputs_cannot_be_told_apart_has_no_count_of_each(
         version="1.2.0",
         digest=DIGEST,
         input_topic="raw",
-        output_topics=("out", "rejected"),
+        output_topics=("out", "more", "rejected"),
         dead_letter_topic="rejected",
         model=ModelReference(name="eta", version="2.0.0", digest=OTHER, dataset=DIGEST),
     )
@@ -298,8 +298,10 @@ def test_a_stream_whose_outputs_cannot_be_told_apart_has_no_count_of_each(
     task._deployment = Deployment(spec=spec, generation=3, state="running", updated_ms=1)
     task._returns({"job": "j", "run": "r", "state": "succeeded", **TOTALS})
     event = sent(task.get_openlineage_facets_on_complete(None))
-    assert [each["name"] for each in event["outputs"]] == ["out", "rejected"]
-    assert [each["outputFacets"] for each in event["outputs"]] == [{}, {}]
+    assert [each["name"] for each in event["outputs"]] == ["out", "more", "rejected"]
+    *outputs, rejected = (each["outputFacets"] for each in event["outputs"])
+    assert outputs == [{}, {}]
+    assert rejected["outputStatistics"]["rowCount"] == 1
     known = dataset(event, "_wasmline.deployments/t")["facets"]["wasmline_deployment"]
     assert (known["model"], known["modelDigest"]) == ("eta@2.0.0", OTHER)
 
