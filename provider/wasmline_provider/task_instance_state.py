@@ -44,7 +44,7 @@ def killed_by(task: TaskInstanceKey) -> StoppedBy | None:
 
 
 def read_task_instance_state(task: TaskInstanceKey) -> str | None:
-    """Return a task instance's state in Airflow's database; None if it is cleared or gone. Raises what Airflow does."""
+    """Return a task instance's state in Airflow's database; None without one or without the row. Raises as Airflow."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     index = -1 if task.map_index is None else task.map_index
@@ -60,8 +60,10 @@ def user_or_system(state: str | None) -> StoppedBy | None:
     """Return who has ended a task that is in ``state``; None if nobody has.
 
     A task that is marked failed and one that Airflow has failed for its missing heartbeats, without a retry left, have
-    the same state: both count as a user's.
+    the same state: both count as a user's. A cleared task has no state until it is scheduled. The row of a task that
+    has waited for long is deleted by ``airflow db clean`` in any state, as it is with its DAG run: that is no decision
+    about the job.
     """
-    if state in UNFINISHED_STATES:
+    if state is None or state in UNFINISHED_STATES:
         return None
     return "system" if state in SYSTEM_STATES else "user"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,3 +147,18 @@ def test_only_the_end_of_a_task_stops_its_run_and_no_eviction_does(tasks: Waitin
     for job in (worker, triggerer):
         tasks.mark_failed(job)
         assert wait_until(partial(tasks.is_stopped_by_user, job), TIMEOUT_S), tasks.report(job)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(0)
+def test_to_delete_the_rows_of_tasks_that_wait_stops_no_stream(tasks: WaitingTasks) -> None:
+    """``airflow db clean`` deletes them in any state, by the time of their start."""
+    clean = ["db", "clean", "--tables", "task_instance", "--skip-archive", "--yes", "--clean-before-timestamp"]
+    until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    subprocess.run([sys.executable, "-m", "airflow", *clean, until], env=tasks.local.environment(), check=True)
+    assert wait_until(lambda: tasks.has_logged("nobody has ended the task"), TIMEOUT_S)
+    assert wait_until(lambda: tasks.has_logged("goes on: nobody has ended its task"), TIMEOUT_S)
+    for job in (tasks.worker, tasks.triggerer):
+        last = tasks.report(job)
+        assert wait_until(lambda job=job, last=last: tasks.report(job) != last and tasks.runs(job), TIMEOUT_S)  # type: ignore[misc]
+        assert tasks.order(job).wanted == "running"

@@ -311,7 +311,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
             self._running = None
             raise self._ended(
                 f"this process is to end, and nobody has ended the task: job {run['job']}, run {run['run']}, goes on, "
-                f"and the task's next try waits for it. To stop it: wasmline stop {run['job']}"
+                f"and a next try of the task waits for it. To stop it: wasmline stop {run['job']}"
             )
         if starting and not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             raise self._ended(f"this process is to end while it starts or adopts a run of job {self.job}")

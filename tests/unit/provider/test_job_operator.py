@@ -317,7 +317,7 @@ def killed(task: Any = TASK) -> SparkStreamOperator:
 @pytest.mark.parametrize(
     ("state", "by"),
     [
-        *((each, "user") for each in ("failed", "success", "removed", None)),
+        *((each, "user") for each in ("failed", "success", "removed")),
         *((each, "system") for each in ("skipped", "restarting")),
     ],
 )
@@ -329,17 +329,20 @@ def test_a_kill_stops_the_run_of_a_task_that_airflow_has_ended(
     assert stops == [("r", by)]
 
 
-def test_a_kill_stops_the_run_of_a_task_that_is_gone(monkeypatch: pytest.MonkeyPatch, stops: Stops) -> None:
-    in_airflow(monkeypatch, {})
-    killed().on_kill()
-    assert stops == [("r", "user")]
-
-
-@pytest.mark.parametrize("states", [*map(str, sorted(UNFINISHED_STATES)), ConnectionError("no API server")])
+@pytest.mark.parametrize(
+    "states",
+    [
+        *({"t": str(each)} for each in sorted(UNFINISHED_STATES)),
+        {"t": None},  # cleared
+        {},  # deleted, with its DAG run or by `airflow db clean`
+        ConnectionError("no API server"),
+    ],
+    ids=str,
+)
 def test_a_process_that_is_told_to_end_ends_and_leaves_the_run_alone(
-    monkeypatch: pytest.MonkeyPatch, stops: Stops, states: str | Exception
+    monkeypatch: pytest.MonkeyPatch, stops: Stops, states: dict[str, str | None] | Exception
 ) -> None:
-    in_airflow(monkeypatch, states if isinstance(states, Exception) else {"t": states})
+    in_airflow(monkeypatch, states)
     operator = killed()
     with pytest.raises(AirflowException, match=r"nobody has ended the task.*: job j, run r, goes on.* wasmline stop j"):
         operator.on_kill()
@@ -375,7 +378,9 @@ def test_a_mapped_task_is_judged_by_its_own_state(monkeypatch: pytest.MonkeyPatc
     assert stops == [("r", "user")]
 
 
-@pytest.mark.parametrize("answer", [{"t": "deferred"}, {"t": "scheduled"}, ConnectionError("no API server")])
+@pytest.mark.parametrize(
+    "answer", [{"t": "deferred"}, {"t": "scheduled"}, {"t": None}, {}, ConnectionError("no API server")], ids=str
+)
 def test_a_trigger_whose_task_nobody_has_ended_leaves_the_run_alone(
     monkeypatch: pytest.MonkeyPatch, answer: dict[str, str | None] | Exception
 ) -> None:
