@@ -37,7 +37,8 @@ class RunMonitor:
     """Follows one run to its end by the readings of its order and report.
 
     A heartbeat is a report with another time, not a recent one: the driver's clock may differ. Time in which the
-    cluster could not be read is not a missing heartbeat: call ``reset_heartbeat`` afterwards.
+    cluster could not be read is not a missing heartbeat: call ``reset_heartbeat`` afterwards. The failure of a driver
+    that a launcher starts again is none of the run until there was no heartbeat for as long.
     """
 
     def __init__(self, run: JobRun, *, heartbeat_s: float, now: float) -> None:
@@ -60,8 +61,9 @@ class RunMonitor:
         if report is not None:
             self.progress, self.spark_ui = format_report(report), report.spark_ui
             if report.state.final and not (newer and report.error == "Fenced"):
-                return _reported(report)
-            if report.updated_ms != self._updated_ms:
+                if self._is_silent(now) or not self._starts_again(order, report):
+                    return _reported(report)
+            elif report.updated_ms != self._updated_ms:
                 self._updated_ms, self._heartbeat_at = report.updated_ms, now
         if newer:
             text = f"job {self._run.job} was replaced by run {newer}; run {self._run.run} ends without a result"
@@ -69,9 +71,18 @@ class RunMonitor:
         if order is None:
             text = f"job {self._run.job} has no order on this cluster: it was deleted, or the cluster is another one"
             return RunEnd(state="lost", message=text)
-        if now - self._heartbeat_at > self._heartbeat_s:
+        if self._is_silent(now):
             return RunEnd(state="lost", message=self._lost())
         return None
+
+    def _starts_again(self, order: JobOrder | None, last: JobReport) -> bool:
+        """Return whether the run goes on with another driver."""
+        if order is None or order.spec.run != self._run.run or order.wanted != "running":
+            return False
+        return order.starts_again_after(last)
+
+    def _is_silent(self, now: float) -> bool:
+        return now - self._heartbeat_at > self._heartbeat_s
 
     def _lost(self) -> str:
         return (

@@ -89,6 +89,10 @@ class JobOrder:
         """Whether the job is meant to stay stopped until a user starts it again."""
         return self.wanted == "stopped" and self.stopped_by != "system"
 
+    def starts_again_after(self, report: JobReport) -> bool:
+        """Return whether the launcher starts the driver of the order's run again after its last ``report``."""
+        return self.launch is not None and self.spec.is_continuous and is_restartable(report)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverClaim:
@@ -517,8 +521,7 @@ def _has_ended(view: Mapping[bytes, bytes], order: JobOrder, run: str) -> bool:
     report = _readable_report(view, order.spec.job, run)
     if report is None:
         return False
-    starts_again = order.launch is not None and order.spec.is_continuous and is_restartable(report)
-    return report.state.final and not starts_again
+    return report.state.final and not order.starts_again_after(report)
 
 
 def _require_unique(view: Mapping[bytes, bytes], spec: JobSpec) -> None:

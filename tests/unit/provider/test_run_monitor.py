@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wasmline.control import JobOrder, RunReading
+from wasmline.control import JobOrder, LaunchRequest, RunReading
 from wasmline.errors import BrokerUnavailable, UnsupportedSpecVersion
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline_provider.job_client import JobRun
@@ -88,6 +88,38 @@ def test_a_driver_that_another_of_its_own_run_fenced_has_failed() -> None:
     end = monitor().observe(ORDER, report(JobState.FAILED, error="Fenced"), 1)
     assert end is not None
     assert end.state == "failed"
+
+
+LAUNCHED = replace(ORDER, launch=LaunchRequest(launcher="l"))
+
+
+def test_a_driver_that_a_launcher_starts_again_does_not_end_the_run() -> None:
+    watch, failed = monitor(), report(JobState.FAILED, updated_ms=2, error="JobFailed", message="killed")
+    assert watch.observe(LAUNCHED, report(), 1) is None
+    assert watch.observe(LAUNCHED, failed, 120) is None
+    assert watch.progress == "job j failed: killed"
+    assert watch.observe(LAUNCHED, report(JobState.STARTING, updated_ms=3), 121) is None
+    assert watch.observe(LAUNCHED, report(updated_ms=4), 240) is None
+    assert watch.observe(LAUNCHED, replace(failed, updated_ms=5), 360) is None
+    assert watch.observe(LAUNCHED, replace(failed, updated_ms=5), 361) == RunEnd(state="failed", message="killed")
+
+
+@pytest.mark.parametrize(
+    ("order", "error"),
+    [
+        (ORDER, "JobFailed"),
+        (LAUNCHED, "ProgressLost"),
+        (replace(LAUNCHED, wanted="stopped", stopped_by="user"), "JobFailed"),
+        (replace(LAUNCHED, spec=replace(LAUNCHED.spec, stream=StreamSpec(transform="t"))), "JobFailed"),
+        (replace(LAUNCHED, spec=NEWER.spec), "JobFailed"),
+    ],
+    ids=["without a launcher", "an error that no restart cures", "stopped", "bounded", "replaced"],
+)
+def test_a_failure_that_no_launcher_mends_is_the_end(order: JobOrder, error: str) -> None:
+    watch = monitor()
+    assert watch.observe(order, report(), 1) is None or order.spec.run != RUN.run
+    end = watch.observe(order, report(JobState.FAILED, updated_ms=2, error=error, message="why"), 2)
+    assert end == RunEnd(state="failed", message="why")
 
 
 def test_a_job_that_was_deleted_is_lost_at_once() -> None:
