@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from wasmline.reading_gaps import ReadingGaps
 from wasmline.restart_policy import RestartPolicy
 from wasmline_provider.stop_writer import RunStopper, StopWriter
 
@@ -26,9 +27,6 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_DELAYS = RestartPolicy(first_delay_s=1.0, max_delay_s=15.0)
 """Delays between two attempts to read a cluster that is away."""
-
-SLOW_READING_S = 10.0
-"""Seconds from one reading to the next, beyond the interval, in which the cluster counts as away."""
 
 
 class RunSource(Protocol):
@@ -84,15 +82,15 @@ class SharedRunReader:
         self._clock = clock
         self._lock = threading.RLock()  # a signal's handler may follow a run while its thread holds the lock
         self._wake = threading.Event()
-        self._handles: dict[FollowHandle, float | None] = {}
-        """The followers, with the moment of the last reading of each."""
+        self._handles: dict[FollowHandle, ReadingGaps] = {}
+        """The followers, with the gaps in the readings of each."""
         self._runs = False
 
     def follow(self, job: str, run: str, follower: RunFollower, *, interval_s: float) -> FollowHandle:
         """Call ``follower`` with readings of a run, at least every ``interval_s`` seconds, until it is stopped."""
         following = FollowHandle((job, run), follower, interval_s, self._stop)
         with self._lock:
-            self._handles[following] = None
+            self._handles[following] = ReadingGaps(interval_s)
             if not self._runs:
                 self._runs = True
                 threading.Thread(target=self._run, name="wasmline-run-reader", daemon=True).start()
@@ -134,12 +132,11 @@ class SharedRunReader:
         _close(source)
 
     def _give(self, following: FollowHandle, reading: RunReading) -> None:
-        now = self._clock()
         with self._lock:
-            if following not in self._handles:
-                return
-            last, self._handles[following] = self._handles[following], now
-        if last is None or now - last > following.interval_s + SLOW_READING_S:
+            gaps = self._handles.get(following)
+        if gaps is None:
+            return
+        if gaps.is_after_gap(self._clock()):
             _call(following.follower.on_interruption)
         _call(following.follower.on_reading, reading)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from wasmline.control.job_topic import JobOrder, JobTopic
 from wasmline.errors import JobNotFound, UnsupportedSpecVersion
 from wasmline.job_specs import DRIVER_START_TIMEOUT_S, JobReport, JobState
+from wasmline.reading_gaps import ReadingGaps
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import RestartPolicy, is_restartable
 
@@ -55,16 +56,23 @@ class DeadRunDetector:
     runs die before they have processed anything.
 
     A job that a user has stopped is not wanted; one that failed by an error that a restart does not cure is left to its
-    users. A heartbeat is a report that changes, whatever the clocks. The time in which the cluster could not be read is
-    not a missing heartbeat: call ``reset_heartbeats`` afterwards. For one thread.
+    users. A heartbeat is a report that changes, whatever the clocks. Time in which the cluster could not be read, or
+    only slowly, is not a missing heartbeat. For one thread.
     """
 
     def __init__(
-        self, jobs: Iterable[str], *, delays: RestartPolicy = EVENT_DELAYS, clock: Callable[[], float] = time.monotonic
+        self,
+        jobs: Iterable[str],
+        *,
+        interval_s: float,
+        delays: RestartPolicy = EVENT_DELAYS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``interval_s``: seconds between two polls."""
         self._watched = {job: _Watched() for job in jobs}
         self._delays = delays
         self._clock = clock
+        self._gaps = ReadingGaps(interval_s)
         self._errors = RepeatedErrors()
 
     def poll(self, topic: JobTopic) -> list[DeadRun]:
@@ -73,14 +81,19 @@ class DeadRunDetector:
         Raises errors of the cluster, such as BrokerUnavailable: no event is lost by that, because the orders and
         reports of all jobs are read before any is decided on.
         """
-        read = {job: self._read(topic, job) for job in self._watched}
-        found = (self._decide(self._watched[job], *records) for job, records in read.items() if records is not None)
+        try:
+            read = {job: self._read(topic, job) for job in self._watched}
+        except BaseException:
+            self._gaps.reset()
+            raise
+        now = self._clock()
+        if self._gaps.is_after_gap(now):
+            for watched in self._watched.values():
+                watched.changed_at = now
+        found = (
+            self._decide(self._watched[job], *records, now) for job, records in read.items() if records is not None
+        )
         return [dead for dead in found if dead is not None]
-
-    def reset_heartbeats(self) -> None:
-        """Count the time without heartbeats from now on."""
-        for watched in self._watched.values():
-            watched.changed_at = self._clock()
 
     def _read(self, topic: JobTopic, job: str) -> tuple[JobOrder, JobReport | None] | None:
         """Return the order of a job and the report of its run; None without an order, or if one cannot be read."""
@@ -96,8 +109,7 @@ class DeadRunDetector:
         self._errors.solved(job)
         return order, report
 
-    def _decide(self, watched: _Watched, order: JobOrder, report: JobReport | None) -> DeadRun | None:
-        now = self._clock()
+    def _decide(self, watched: _Watched, order: JobOrder, report: JobReport | None, now: float) -> DeadRun | None:
         if order.spec.run != watched.run or report != watched.report:
             watched.run, watched.report, watched.changed_at = order.spec.run, report, now
         self._forget_events(report, watched, now)

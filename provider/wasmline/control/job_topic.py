@@ -102,6 +102,7 @@ class DriverClaim:
         rounds of leases that continue in a checkpoint it is the epoch of the last one.
     checkpoint: the checkpoint of the batch ids. Empty in the first claim of a job: it has no progress yet.
     driver: identifies a driver among those of one run; several processes may claim for one.
+    driver_run: the run of a driver that has taken the job over and begun nothing: ``run`` is that of the claim before.
     partitions: how many input partitions have committed offsets. From then on a missing one is an error.
     topic, topic_id: the input.
     virtual_shards: number of transactional ids that share the topic's partitions; claims of releases without this
@@ -117,6 +118,7 @@ class DriverClaim:
     mode: Literal["microbatch", "parallel"] = "microbatch"
     delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
     driver: str = ""
+    driver_run: str = ""
     partitions: int = 0
     topic: str = ""
     topic_id: str = ""

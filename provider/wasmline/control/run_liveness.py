@@ -13,6 +13,7 @@ from wasmline.job_specs import (
     HEARTBEAT_INTERVAL_S,
     JobReport,
 )
+from wasmline.reading_gaps import ReadingGaps
 
 RECENT_HEARTBEAT_S = 3 * HEARTBEAT_INTERVAL_S
 """Age in seconds of a running driver's report, by this machine's clock, up to which the driver counts as live."""
@@ -24,8 +25,9 @@ def is_live(jobs: JobTopic, job: str, run: str, *, starting_timeout_s: float = D
     """Return whether a run has a driver, or gets one.
 
     A recent report is enough, also that of an order. If it is older, the clocks may differ, or the driver is held up:
-    the report has to change while this waits, for up to DRIVER_HEARTBEAT_TIMEOUT_S. So a wrong clock costs time only,
-    and a run that is taken for dead is fenced by the next one. While Spark starts there are no reports:
+    the report has to change while this waits, for up to DRIVER_HEARTBEAT_TIMEOUT_S, in which the time that readings
+    take does not count. So a wrong clock costs time only, and a run that is taken for dead is fenced by the next one.
+    While Spark starts there are no reports:
     ``starting_timeout_s`` counts from the last one.
     """
     return job in live_jobs(jobs, {job: run}, starting_timeout_s=starting_timeout_s)
@@ -36,19 +38,22 @@ def live_jobs(
 ) -> frozenset[str]:
     """Return the jobs whose runs, given by job, have a driver or get one; waits once for all as ``is_live`` does."""
     live, undecided = set(), dict(runs)
+    gaps = ReadingGaps(POLL_INTERVAL_S)
     first = {job: jobs.report(job, run) for job, run in undecided.items()}
-    reports = first
-    deadline = time.monotonic() + DRIVER_HEARTBEAT_TIMEOUT_S
+    reports, left_s = first, DRIVER_HEARTBEAT_TIMEOUT_S
     while True:
+        if gaps.is_after_gap(read_at := time.monotonic()):
+            left_s = DRIVER_HEARTBEAT_TIMEOUT_S
         for job, report in reports.items():
             verdict = _is_live(first[job], report, starting_timeout_s)
             if verdict is not None:
                 del undecided[job]
             if verdict:
                 live.add(job)
-        if not undecided or time.monotonic() > deadline:
+        if not undecided or left_s < 0:
             return frozenset(live)
         time.sleep(POLL_INTERVAL_S)
+        left_s -= time.monotonic() - read_at
         reports = {job: jobs.report(job, run) for job, run in undecided.items()}
 
 

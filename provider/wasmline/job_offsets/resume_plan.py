@@ -128,7 +128,7 @@ def plan_run(
 def takeover_claim(job: JobSpec, stream: StreamSpec, driver: str, last: DriverClaim | None) -> DriverClaim:
     """Return the claim that makes ``driver`` the job's driver and does not change the job's progress."""
     if last is not None:
-        return replace(last, driver=driver)
+        return replace(last, driver=driver, driver_run=job.run)
     return DriverClaim(
         run=job.run,
         mode=stream.mode,

@@ -41,10 +41,18 @@ class NewDriver:
 
         A driver of the run before may claim until this run takes the job over.
         """
-        before = self.began_after
-        if claim is None or claim.driver == self.name or claim == before:
+        if claim is None or claim.driver == self.name or claim == self.began_after:
             return False
-        return claim.run == run or before is None or claim.driver != before.driver
+        return (claim.driver_run or claim.run) == run
+
+    def may_replace(self, claim: DriverClaim | None, run: str) -> bool:
+        """Return whether this driver of ``run`` may take the job over from the driver of ``claim``.
+
+        From one of its run only if that had the job when this one began: another one was started to replace this one.
+        """
+        before = self.began_after
+        is_before = claim is not None and before is not None and claim.driver == before.driver
+        return is_before or not self.is_superseded_by(claim, run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,11 @@ class LaunchPlanner:
         self._timings = timings
         self._followed: dict[str, _Followed] = {}
 
+    def reset_heartbeats(self, now: float) -> None:
+        """Count the time without heartbeats from ``now`` on: the records could not be read until then."""
+        for followed in self._followed.values():
+            followed.changed = now
+
     def plan(self, jobs: Mapping[str, JobRecords], ended: Collection[str], now: float) -> list[Action]:
         """Return the actions that are due.
 

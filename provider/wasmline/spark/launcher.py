@@ -32,9 +32,16 @@ from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import CompactedTopic, KafkaConfig
 from wasmline.kafka.permission_check import PermissionCheck
 from wasmline.printable import bounded_line
+from wasmline.reading_gaps import ReadingGaps
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import DEFAULT_RESTARTS, RestartPolicy
-from wasmline.spark.driver_process import driver_environment, option_value, start_supervisor, submit_command
+from wasmline.spark.driver_process import (
+    FENCED_STATUS,
+    driver_environment,
+    option_value,
+    start_supervisor,
+    submit_command,
+)
 from wasmline.spark.launch_planner import (
     DEFAULT_LAUNCH_TIMINGS,
     Abandon,
@@ -105,6 +112,7 @@ class Launcher:
             updated_ms=0,
         )
         self._topic = CompactedTopic(config, control_topics.JOBS, keep=_concerns_launchers)
+        self._gaps = ReadingGaps(POLL_INTERVAL_S)
         self._claim: LauncherClaim | None = None
         self._last_heartbeat_at = 0.0
         self._other_status: LauncherStatus | None = None
@@ -142,6 +150,7 @@ class Launcher:
                 raise
             if line := self._errors.changed("kafka", error):
                 log.warning("launcher %s: waits for the cluster: %s", self._name, line)
+            self._gaps.reset()
             self._drop_claim()  # after a failed write its client is of no use; the name is claimed again
 
     def close(self) -> None:
@@ -168,9 +177,14 @@ class Launcher:
                 return
 
     def _serve(self) -> None:
-        ended = {launch for launch, child in self._children.items() if child.poll() is not None} | self._unstarted
+        statuses = {launch: child.poll() for launch, child in self._children.items()}
+        gone = {launch for launch, status in statuses.items() if status is not None}
+        ended = {launch for launch in gone if statuses[launch] != FENCED_STATUS} | self._unstarted
         view = self._topic.read()  # after the look at the processes: each wrote its report before it ended
         now = time.monotonic()
+        if self._gaps.is_after_gap(now):
+            self._other_changed = now
+            self._planner.reset_heartbeats(now)
         if self._claim is None and not self._take_name(view, now):
             return
         if now - self._last_heartbeat_at >= LAUNCHER_HEARTBEAT_INTERVAL_S:
@@ -179,8 +193,8 @@ class Launcher:
         for action in self._planner.plan(jobs, ended, now):
             self._do(action, jobs)
         self._unstarted -= ended
-        for launch in ended:
-            self._children.pop(launch, None)
+        for launch in gone:
+            del self._children[launch]
 
     # -- the name ----------------------------------------------------------------------------------------------------
 

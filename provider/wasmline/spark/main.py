@@ -11,6 +11,7 @@ import logging
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from wasmline.control import JobTopic
 from wasmline.documents import plain
 from wasmline.errors import (
+    Conflict,
     Fenced,
     JobError,
     PrerequisiteMissing,
@@ -138,9 +140,14 @@ def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> tuple[JobRe
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()
         report = JobReport.now(spec.job, spec.run, JobState.FAILED, str(failure), error=type(failure).__name__)
-        fenced = isinstance(failure, Fenced) or driver.is_superseded_by(newest_claim(jobs, spec.job), spec.run)
-        if fenced and jobs.order(spec.job).spec.run == spec.run:
-            return report, False
+        superseded = driver.is_superseded_by(newest_claim(jobs, spec.job), spec.run)
+        if (superseded or isinstance(failure, Fenced)) and jobs.order(spec.job).spec.run == spec.run:
+            if superseded:
+                return report, False
+            text = (
+                f"fenced in job {spec.job}, and no other driver of run {spec.run} has claimed it since this one began"
+            )
+            report = replace(report, message=text, error=Conflict.__name__)  # which a restart may cure
     written = jobs.report(spec.job, spec.run)
     if written is not None and written.state.final:  # a streaming job writes its own, with its totals
         return written, True

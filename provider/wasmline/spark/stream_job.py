@@ -42,6 +42,10 @@ class _StopRequested(Exception):
     """A stop was requested before the run took the job over."""
 
 
+class _Superseded(Exception):
+    """A driver that was started to replace this one has the job. No error of the cluster: no takeover tries again."""
+
+
 class StreamJob(ABC, Generic[D]):
     """One run of a streaming job, from the claim to the final report. A subclass for each mode makes the query.
 
@@ -84,6 +88,8 @@ class StreamJob(ABC, Generic[D]):
                     return self._run_query(self._plan(planner, ends_transactions=has_open_transactions))
         except _StopRequested:
             return self._stopped_early()
+        except _Superseded:
+            raise fenced_error(self._context.job.job) from None
         finally:
             self._context.close()
 
@@ -261,13 +267,15 @@ class StreamJob(ABC, Generic[D]):
     def _build_takeover_claim(self, last: DriverClaim | None) -> DriverClaim:
         """Return the claim of the takeover.
 
-        Raises _StopRequested if a newer run was ordered before all other drivers are fenced: a driver that was frozen
-        until now would take the job from that run.
+        Raises _Superseded if a newer driver of this run has the job, and _StopRequested if a newer run was ordered,
+        before all other drivers are fenced: a driver that was frozen until now would take the job from these.
         """
-        self._context.records.open()
+        context = self._context
+        if not context.new_driver.may_replace(last, context.job.run):
+            raise _Superseded
+        context.records.open()
         if self._poll_stop_request():
             raise _StopRequested
-        context = self._context
         return takeover_claim(context.job, context.stream, context.driver, last)
 
     def _stopped_early(self) -> JobReport:

@@ -54,16 +54,11 @@ class DeadStreamTrigger(PollingEventTrigger):
     def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
         from wasmline.control import DeadRunDetector, JobTopic
         from wasmline.documents import plain
-        from wasmline.errors import KafkaError
 
-        topic, detector = JobTopic(config), DeadRunDetector(self.jobs)
+        topic, detector = JobTopic(config), DeadRunDetector(self.jobs, interval_s=self.poll_seconds)
 
         def poll() -> dict[str, Any] | None:
-            try:
-                dead = detector.poll(topic)
-            except KafkaError:
-                detector.reset_heartbeats()  # nobody's heartbeat was missed while none could be read
-                raise
+            dead = detector.poll(topic)
             return {"jobs": [plain(each) for each in dead]} if dead else None
 
         return Poller(poll, topic.close)

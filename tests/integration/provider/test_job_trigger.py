@@ -19,11 +19,11 @@ from airflow.sdk.definitions.connection import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import TriggerEvent
 
+from wasmline import reading_gaps
 from wasmline.control import JobTopic
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import Topics
 from wasmline.testing.kafka import RunningKafka
-from wasmline_provider import shared_run_reader
 from wasmline_provider.job_client import JobRun
 from wasmline_provider.triggers import job as job_trigger
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
@@ -247,7 +247,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_run(
 ) -> None:
     caplog.set_level(logging.INFO)
     heartbeat_s = 2.0
-    monkeypatch.setattr(shared_run_reader, "SLOW_READING_S", 0.5)
+    monkeypatch.setattr(reading_gaps, "SLOW_READING_S", 0.5)
     runs = Runs(stoppable_kafka)
     run = runs.order(unique)
     connection = connect(stoppable_kafka.bootstrap_servers)

@@ -6,10 +6,12 @@ import json
 import logging
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -37,7 +39,9 @@ from wasmline.errors import (
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
 from wasmline.local.process import wait_until
-from wasmline.spark import main
+from wasmline.restart_policy import is_restartable
+from wasmline.spark import launcher as launcher_module
+from wasmline.spark import main, stream_job
 from wasmline.spark.driver_context import NewDriver
 from wasmline.spark.driver_process import FENCED_STATUS
 from wasmline.spark.launch_planner import LaunchTimings
@@ -58,6 +62,8 @@ class Machine:
         self.name = f"l-{uuid.uuid4().hex[:8]}"
         self.jobs = JobTopic(config)
         self.started: list[tuple[str, Launch, LaunchRequest]] = []
+        self.status = 0
+        """The exit status of the processes."""
         self.launchers: list[Launcher] = []
 
     def launcher(self, timings: LaunchTimings = SOON) -> Launcher:
@@ -67,7 +73,7 @@ class Machine:
 
     def start(self, request: LaunchRequest, launch: Launch, job: str) -> subprocess.Popen[bytes]:
         self.started.append((job, launch, request))
-        process = subprocess.Popen([sys.executable, "-c", ""])
+        process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({self.status})"])
         process.wait()
         return process
 
@@ -182,6 +188,69 @@ def test_a_driver_that_failed_is_started_again_under_the_same_run(machine: Machi
     assert "attempt 2: failed: JobFailed" in machine.report(spec).message
 
 
+class Lateness:
+    """Seconds by which the launchers' clock is ahead: what a reading took that was held up."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 0.0
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + self.seconds)
+        monkeypatch.setattr(launcher_module, "time", clock)
+
+    def steps(self, launcher: Launcher, *, seconds: float) -> None:
+        """Let time pass, with a reading every ten seconds at most."""
+        while seconds > 0:
+            passed = min(10.0, seconds)
+            self.seconds, seconds = self.seconds + passed, seconds - passed
+            launcher.step()
+
+
+def test_no_driver_is_started_beside_one_whose_heartbeats_a_late_reading_missed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Lateness(monkeypatch)
+    first, spec = machine.launcher(), machine.order()
+    first.step()
+    first.close()
+    machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
+    launcher = machine.launcher()
+    launcher.step()
+    late.seconds = 60
+    launcher.step()
+    late.steps(launcher, seconds=28)
+    assert len(machine.started) == 1
+    late.steps(launcher, seconds=30)
+    assert len(machine.started) == 2
+
+
+def test_a_driver_that_ended_because_another_one_has_its_run_is_replaced_only_if_that_falls_silent(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Lateness(monkeypatch)
+    machine.status = FENCED_STATUS
+    launcher, spec = machine.launcher(), machine.order()
+    launcher.step()
+    machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
+    late.steps(launcher, seconds=28)
+    assert len(machine.started) == 1
+    late.steps(launcher, seconds=40)
+    assert len(machine.started) == 2
+
+
+def test_a_process_takes_no_name_of_one_whose_heartbeats_a_late_reading_missed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Lateness(monkeypatch)
+    first, second = machine.launcher(LaunchTimings()), machine.launcher(LaunchTimings())
+    first.step()
+    second.step()
+    late.seconds = 60
+    second.step()
+    late.steps(second, seconds=18)
+    assert not second.active
+    late.steps(second, seconds=10)
+    assert second.active
+
+
 def test_an_order_that_cannot_be_read_is_reported_once_and_the_others_are_served(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -244,27 +313,39 @@ def test_a_status_of_another_release_is_replaced(machine: Machine) -> None:
     assert require_launcher(machine.config, machine.name).launcher == machine.name
 
 
-@pytest.mark.parametrize("replaced", [False, True], ids=["by a driver of its run", "by another run"])
-def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, replaced: bool
+@pytest.mark.parametrize(
+    ("fenced_by", "error", "is_written"),
+    [
+        ("a driver of its run", "Fenced", False),
+        ("another run", "Fenced", True),
+        ("none that goes on", "Conflict", True),
+    ],
+)
+def test_a_fenced_driver_reports_its_end_unless_its_run_goes_on_with_another_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, fenced_by: str, error: str, is_written: bool
 ) -> None:
     spec = machine.order()
 
     def fenced(config: KafkaConfig, job: JobSpec, driver: NewDriver) -> JobReport:
         machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))  # the newer driver's
-        if replaced:
+        if fenced_by == "a driver of its run":
+            claim(machine, job.job, job.run, "newer", 1)
+        elif fenced_by == "another run":
             machine.jobs.submit(replace(job, run="run-2"))
         raise Fenced("a newer driver claimed the job", job=job.job)
 
+    claim(machine, spec.job, "run-0", "older", 0)
     monkeypatch.setattr(main, "run", fenced)
-    report, is_written = main._reported(machine.jobs, machine.config, spec)
-    assert (report.error, is_written) == ("Fenced", replaced)
-    assert machine.report(spec).state is (JobState.FAILED if replaced else JobState.RUNNING)
+    report, written = main._reported(machine.jobs, machine.config, spec)
+    assert (report.error, written) == (error, is_written)
+    assert machine.report(spec).state is (JobState.FAILED if is_written else JobState.RUNNING)
+    assert is_restartable(report) == (fenced_by == "none that goes on")
 
 
-def claim(machine: Machine, job: str, run: str, driver: str, batch: int) -> None:
+def claim(machine: Machine, job: str, run: str, driver: str, batch: int, driver_run: str = "") -> None:
+    claimed = DriverClaim(run=run, driver=driver, driver_run=driver_run, checkpoint="", batch_id=batch, deployment=None)
     writer = ClaimWriter(machine.config, job, driver)
-    writer.take_over(lambda _: DriverClaim(run=run, driver=driver, checkpoint="", batch_id=batch, deployment=None))
+    writer.take_over(lambda _: claimed)
     writer.close()
 
 
@@ -273,7 +354,8 @@ def claim(machine: Machine, job: str, run: str, driver: str, batch: int) -> None
     [
         (("run", "first"), ("run", "second"), False),
         (("run", "first"), ("run", "first"), False),
-        (("earlier", "first"), ("earlier", "second"), False),  # it has taken over, and not begun a batch
+        (("earlier", "first"), ("takeover", "second"), False),  # it has taken over, and not begun a batch
+        (("earlier", "first"), ("earlier", "second"), True),
         (("earlier", "first"), ("earlier", "first"), True),
         (("run", "first"), None, True),
         (None, ("run", "first"), False),
@@ -290,7 +372,8 @@ def test_a_driver_that_fails_reports_it_unless_another_one_of_its_run_has_claime
 
     def claims(of: tuple[str, str] | None, batch: int) -> None:
         if of is not None:
-            claim(machine, spec.job, spec.run if of[0] == "run" else of[0], of[1], batch)
+            run = spec.run if of[0] == "run" else "earlier"
+            claim(machine, spec.job, run, of[1], batch, spec.run if of[0] == "takeover" else "")
 
     def failing(config: KafkaConfig, job: JobSpec, driver: NewDriver) -> JobReport:
         claims(meanwhile, 1)
@@ -336,6 +419,35 @@ def test_a_driver_that_was_frozen_before_its_claim_reports_nothing_over_a_newer_
         frozen._stopped_early()
     frozen._context.close()
     assert machine.report(spec).state is (JobState.RUNNING if is_claimed else JobState.STOPPED)
+
+
+@pytest.mark.parametrize(
+    ("before", "newest", "is_superseded"),
+    [
+        (("run-1", "dead", ""), ("run-1", "newer", ""), True),
+        (("run-0", "dead", ""), ("run-0", "newer", "run-1"), True),  # it has taken over, and begun nothing
+        (("run-1", "dead", ""), ("run-1", "dead", ""), False),  # which this one was started to replace
+        (("run-0", "dead", ""), ("run-0", "other", ""), False),
+    ],
+)
+def test_a_driver_that_was_frozen_takes_the_job_from_no_driver_that_was_started_to_replace_it(
+    machine: Machine, before: tuple[str, str, str], newest: tuple[str, str, str], is_superseded: bool
+) -> None:
+    spec = machine.order()
+    assert spec.stream is not None
+    claim(machine, spec.job, *before[:2], 0, before[2])
+    driver = NewDriver.of(machine.jobs, spec.job)
+    frozen = MicrobatchJob(cast(Any, None), machine.config, spec, spec.stream, driver=driver)
+    claim(machine, spec.job, *newest[:2], 1, newest[2])
+    if is_superseded:
+        with pytest.raises(stream_job._Superseded):
+            frozen._context.claims.take_over(frozen._build_takeover_claim)
+    else:
+        frozen._context.claims.take_over(frozen._build_takeover_claim)
+    frozen._context.close()
+    last = machine.jobs.last_claim(spec.job)
+    assert last is not None
+    assert (last.driver, last.driver_run) == (newest[1:] if is_superseded else (driver.name, "run-1"))
 
 
 def test_a_driver_whose_reports_are_of_a_newer_release_is_left_alone(machine: Machine) -> None:

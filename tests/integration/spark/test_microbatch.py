@@ -23,6 +23,7 @@ from wasmline.errors import (
     TopicNotFound,
     TransformError,
 )
+from wasmline.job_offsets.resume_plan import takeover_claim
 from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.spark import task_release
@@ -366,6 +367,25 @@ def test_a_newer_run_takes_over_from_the_older_and_no_record_is_lost(transform_j
             until(lambda: len(transform_job.out()) >= 400)
     assert by_key((key, value) for key, value, _ in transform_job.out()) == by_key(keyed(400))
     assert len(list(transform_job.folder.glob("checkpoints/*/*"))) == 1  # the older one had left it
+
+
+def test_a_driver_that_stood_still_until_another_one_of_its_run_had_the_job_ends_and_leaves_it_to_that(
+    transform_job: TransformJob,
+) -> None:
+    transform_job.deploy(IDENTITY)
+    order = transform_job.order(trigger_interval="200 milliseconds")
+    assert transform_job.spark is not None
+    assert order.stream is not None
+    with closing(JobTopic(transform_job.config)) as jobs:
+        frozen = make_stream_job(transform_job.spark, transform_job.config, order, order.stream)
+        taken = takeover_claim(order, order.stream, "newer", None)
+        with closing(ClaimProducer(transform_job.config, transform_job.job)) as newer:
+            newer.claim(taken)
+        before = jobs.report(transform_job.job, order.run)
+        with pytest.raises(Fenced):
+            frozen.run()
+        assert jobs.last_claim(transform_job.job) == taken
+        assert jobs.report(transform_job.job, order.run) == before
 
 
 def test_a_driver_that_was_fenced_ends_at_its_next_batch_and_leaves_the_report_of_its_run(

@@ -934,6 +934,7 @@ class History:
             "GroupInUse": self.visitor is not None or self._is_since(run, "visit"),
             "DeploymentPaused": self._may_fail_of(run, "pause"),
             "Fenced": others,
+            "Conflict": others,  # it was fenced, and its order stands: a restart may succeed
             "ProducerFenced": others and not run.has_begun,
             "InvalidJob": run.is_refused or self._is_since(run, "recreate"),
             # Another run may have left a transaction open, and its task has not come to an end.

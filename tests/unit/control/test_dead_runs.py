@@ -22,13 +22,15 @@ SPEC = JobSpec(job="j", run="run-1", storage="s", stream=StreamSpec(transform="t
 
 
 class Table:
-    """The orders and reports of one job, and the time."""
+    """The orders and reports of one job, and the time, which passes while a report is read, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_s: float = 10_000.0) -> None:
+        self.reading_s = 0.0
         self.now = 0.0
         self.found: JobOrder | Exception = JobOrder(spec=SPEC, wanted="running")
         self.last: JobReport | None = None
-        self.detector = DeadRunDetector(["j"], clock=lambda: self.now)
+        self.unreadable: Exception | None = None
+        self.detector = DeadRunDetector(["j"], interval_s=interval_s, clock=lambda: self.now)
 
     def order(self, job: str) -> JobOrder:
         if isinstance(self.found, Exception):
@@ -36,6 +38,9 @@ class Table:
         return self.found
 
     def report(self, job: str, run: str) -> JobReport | None:
+        self.now += self.reading_s
+        if isinstance(self.unreadable, Exception):
+            raise self.unreadable
         return self.last
 
     def tell(self, state: JobState, error: str | None = None, updated_ms: int = 1, message: str = "why") -> None:
@@ -102,10 +107,25 @@ def test_spark_has_more_time_to_start(table: Table) -> None:
 def test_time_in_which_the_cluster_is_away_is_no_missing_heartbeat(table: Table) -> None:
     table.tell(JobState.RUNNING)
     assert table.poll() == []
-    table.now += 10 * DRIVER_HEARTBEAT_TIMEOUT_S
-    table.detector.reset_heartbeats()
-    assert table.poll() == []
+    table.unreadable = BrokerUnavailable("away", bootstrap_servers="x")
+    with pytest.raises(BrokerUnavailable):
+        table.poll(10 * DRIVER_HEARTBEAT_TIMEOUT_S)
+    table.unreadable = None
+    assert table.poll(1.0) == []
     assert table.poll(DRIVER_HEARTBEAT_TIMEOUT_S) == ["lost"]
+
+
+@pytest.mark.parametrize(("reading_s", "after_s"), [(60.0, 0.0), (0.0, 3_600.0)], ids=["slow", "frozen"])
+def test_a_reading_that_is_late_and_succeeds_is_no_missing_heartbeat(reading_s: float, after_s: float) -> None:
+    table = Table(interval_s=5.0)
+    table.tell(JobState.RUNNING)
+    assert table.poll() == []
+    table.reading_s = reading_s
+    assert table.poll(5.0 + after_s) == []
+    table.reading_s = 0.0
+    for _ in range(int(DRIVER_HEARTBEAT_TIMEOUT_S / 5) - 1):
+        assert table.poll(5.0) == []
+    assert table.poll(5.0) == ["lost"]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +195,7 @@ class TwoJobs:
 
     def __init__(self) -> None:
         self.reports: dict[str, JobReport | Exception] = {"b": JobReport.now("b", "run-1", JobState.FAILED)}
-        self.detector = DeadRunDetector(["a", "b"], clock=lambda: 0.0)
+        self.detector = DeadRunDetector(["a", "b"], interval_s=5.0, clock=lambda: 0.0)
 
     def order(self, job: str) -> JobOrder:
         return JobOrder(spec=replace(SPEC, job=job), wanted="running")

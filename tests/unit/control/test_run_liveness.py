@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,15 +20,25 @@ AN_HOUR_MS = 3_600_000
 class Reports:
     """The reports of a run, and the time: ``sleep`` lets it pass, and a driver that lives sends heartbeats."""
 
-    def __init__(self, last: JobReport | None, *, is_alive: bool = False) -> None:
+    def __init__(
+        self, last: JobReport | None, *, is_alive: bool = False, reading_s: dict[int, float] | None = None
+    ) -> None:
+        """``reading_s``: seconds that readings take, by their number; no heartbeat is written meanwhile."""
         self.now_s = 0.0
+        self._held_up_s = 0.0
+        self._reading_s = reading_s or {}
+        self._readings = 0
         self._last = last
         self._is_alive = is_alive
 
     def report(self, job: str, run: str) -> JobReport | None:
+        takes_s = self._reading_s.get(self._readings, 0.0)
+        self._readings += 1
+        self.now_s += takes_s
+        self._held_up_s += takes_s
         if self._last is None or not self._is_alive:
             return self._last
-        beats = int(self.now_s // HEARTBEAT_INTERVAL_S)
+        beats = int((self.now_s - self._held_up_s) // HEARTBEAT_INTERVAL_S)
         return replace(self._last, updated_ms=self._last.updated_ms + int(beats * HEARTBEAT_INTERVAL_S * 1_000))
 
     def sleep(self, seconds: float) -> None:
@@ -69,6 +80,39 @@ def test_a_driver_or_an_order_without_another_report_is_dead_after_the_time_out(
     live, after_s = seconds_to(monkeypatch, Reports(last))
     assert not live
     assert 0 <= after_s - DRIVER_HEARTBEAT_TIMEOUT_S <= 2 * run_liveness.POLL_INTERVAL_S
+
+
+@pytest.mark.parametrize("reading_s", [{1: 60.0}, {1: 9.0, 2: 9.0, 3: 9.0, 4: 9.0}], ids=["blocked", "slow"])
+def test_the_time_that_a_reading_takes_is_no_missing_heartbeat(
+    monkeypatch: pytest.MonkeyPatch, reading_s: dict[int, float]
+) -> None:
+    last = of(JobState.RUNNING, 40_000)
+    assert seconds_to(monkeypatch, Reports(last, is_alive=True, reading_s=reading_s))[0]
+    live, after_s = seconds_to(monkeypatch, Reports(last, reading_s=reading_s))
+    assert not live
+    took_s = DRIVER_HEARTBEAT_TIMEOUT_S + sum(reading_s.values())
+    assert 0 <= after_s - took_s <= 3 * run_liveness.POLL_INTERVAL_S
+
+
+def test_the_time_in_which_this_process_was_frozen_with_the_driver_is_no_missing_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reports = Reports(of(JobState.RUNNING, 40_000), is_alive=True)
+    monkeypatch.setattr(Reports, "sleep", frozen_once(Reports.sleep))
+    assert seconds_to(monkeypatch, reports)[0]
+
+
+def frozen_once(sleep: Callable[[Reports, float], None]) -> Callable[[Reports, float], None]:
+    freezes = [3_600.0]
+
+    def frozen(reports: Reports, seconds: float) -> None:
+        sleep(reports, seconds)
+        if freezes:
+            held_up_s = freezes.pop()
+            reports.now_s += held_up_s
+            reports._held_up_s += held_up_s
+
+    return frozen
 
 
 @pytest.mark.parametrize(("age_ms", "is_expected"), [(119_000, True), (121_000, False)])

@@ -10,8 +10,9 @@ import pytest
 from wasmline.control import RunReading
 from wasmline.errors import BrokerUnavailable
 from wasmline.local.process import wait_until
+from wasmline.reading_gaps import SLOW_READING_S
 from wasmline.restart_policy import RestartPolicy
-from wasmline_provider.shared_run_reader import SLOW_READING_S, SharedRunReader, cluster_clients
+from wasmline_provider.shared_run_reader import SharedRunReader, cluster_clients
 
 READING = RunReading()
 WAIT_S = 10.0
