@@ -81,7 +81,8 @@ def stop_run(
         while (error := answers.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
             told = error_line(error)
     except queue.Empty:
-        log.error("%s", stop_failure_message(run.job, run.run, told))
+        is_withdrawn = request.cancel()
+        log.error("%s", stop_failure_message(run.job, run.run, told, may_be_written=not is_withdrawn))
         return
     finally:
         request.cancel()

@@ -275,12 +275,14 @@ class JobTopic:
         *,
         by: StoppedBy = "user",
         skip_ended: bool = False,
+        is_requested: Callable[[str], bool] = lambda job: True,
         cause: ChangeCause | None = None,
     ) -> set[str]:
         """Request runs, by their jobs, to end as ``stop`` does, in one transaction; return the jobs without a
         readable order.
 
         skip_ended: leave a run that has reported its end as it is, unless its launcher starts its driver again.
+        is_requested: called with a job right before each attempt to write; a request that was withdrawn is left out.
         cause: kept in the history of each job that this changes.
         """
         unknown: set[str] = set()
@@ -295,9 +297,10 @@ class JobTopic:
                 order = _readable(job.encode(), data) if data else None
                 if order is None:
                     unknown.add(job)
-                elif skip_ended and _has_ended(view, order, run):
                     continue
-                elif order.spec.run == run and not (by == "system" and order.wanted == "stopped"):
+                has_effect = order.spec.run == run and not (by == "system" and order.wanted == "stopped")
+                is_over = skip_ended and _has_ended(view, order, run)
+                if has_effect and not is_over and is_requested(job):
                     written[job.encode()] = encode(replace(order, wanted="stopped", stopped_by=by))
                     events.extend(_events("stop", job, run, cause))
             return written

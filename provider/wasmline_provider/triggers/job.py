@@ -19,7 +19,7 @@ from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, S
 from wasmline_provider.links import SPARK_UI
 from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent, SparkUi
 from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, FollowHandle, cluster_clients
-from wasmline_provider.stop_writer import stop_failure_message
+from wasmline_provider.stop_writer import StopRequest, stop_failure_message
 from wasmline_provider.task_instance_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_instance_state, user_or_system
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class JobTrigger(BaseTrigger):
             self.log.info("job %s, run %s, goes on: nobody has ended its task", self.job_run.job, self.job_run.run)
             return
         is_requested, told = False, "no answer"
+        request: StopRequest | None = None
 
         def note(error: Exception | None) -> None:
             nonlocal is_requested, told
@@ -129,7 +130,9 @@ class JobTrigger(BaseTrigger):
         try:
             async with asyncio.timeout_at(deadline):
                 settings = await self._settings(note)
-                await self._request_stop(settings, note, by)
+                written = asyncio.Event()
+                request = self._request_stop(settings, note, written, by)
+                await written.wait()
                 end = await self._followed(settings, lambda _: None)
             self.log.info("job %s, run %s: %s", self.job_run.job, self.job_run.run, end.state if end else "ended")
         except Exception as error:
@@ -138,8 +141,11 @@ class JobTrigger(BaseTrigger):
             elif not isinstance(error, TimeoutError):
                 note(error)
         finally:  # also if the triggerer ends meanwhile
+            is_withdrawn = request is None or request.cancel()
             if not is_requested:
-                self.log.error("%s", stop_failure_message(self.job_run.job, self.job_run.run, told))
+                run = self.job_run
+                message = stop_failure_message(run.job, run.run, told, may_be_written=not is_withdrawn)
+                self.log.error("%s", message)
 
     async def _end(self) -> RunEnd:
         """Return the run's end, with as many connections as it takes. Raises AirflowNotFoundException."""
@@ -205,11 +211,14 @@ class JobTrigger(BaseTrigger):
             read = sync_to_async(read_task_instance_state, thread_sensitive=False, executor=_STATE_READERS)
             return user_or_system(await read(self.task_instance))
 
-    async def _request_stop(
-        self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: StoppedBy
-    ) -> None:
-        """Return once the stop request is written."""
-        written = asyncio.Event()
+    def _request_stop(
+        self,
+        settings: dict[str, Any],
+        note: Callable[[Exception | None], None],
+        written: asyncio.Event,
+        by: StoppedBy,
+    ) -> StopRequest:
+        """Request the run's stop, and set ``written`` once it is."""
 
         def tell(error: Exception | None) -> None:
             note(error)
@@ -217,11 +226,7 @@ class JobTrigger(BaseTrigger):
                 written.set()
 
         run = self.job_run
-        request = cluster_clients(settings).stops.request(run.job, run.run, _on_loop(tell), by=by)
-        try:
-            await written.wait()
-        finally:
-            request.cancel()
+        return cluster_clients(settings).stops.request(run.job, run.run, _on_loop(tell), by=by)
 
     async def _settings(self, note: Callable[[Exception | None], None]) -> dict[str, Any]:
         """Return the connection's settings, however often it takes. Raises AirflowNotFoundException, see the class."""

@@ -22,7 +22,8 @@ from airflow.triggers.base import TriggerEvent
 from wasmline import reading_gaps
 from wasmline.control import JobTopic
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import Topics
+from wasmline.kafka import CompactedTopic, Topics
+from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import JobRun
 from wasmline_provider.triggers import job as job_trigger
@@ -356,6 +357,25 @@ def test_a_kill_that_cannot_reach_the_broker_says_so_and_names_the_command(
     [error] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert "the stop of job job, run run, was NOT requested" in error
     assert error.endswith("wasmline stop job")
+
+
+def test_a_kill_that_was_given_up_while_the_broker_was_away_stops_nothing_once_it_is_back(
+    runs: Runs, connection: str, unique: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = runs.order(unique)
+    compare_and_set, is_back = CompactedTopic.compare_and_set, threading.Event()
+
+    def waiting_for_a_broker(topic: CompactedTopic, *arguments: Any) -> Any:
+        assert is_back.wait(WAIT_S)
+        return compare_and_set(topic, *arguments)
+
+    monkeypatch.setattr(CompactedTopic, "compare_and_set", waiting_for_a_broker)
+    monkeypatch.setattr(job_trigger, "STOP_TIMEOUT_S", 3.0)
+    asyncio.run(trigger(run, connection).on_kill())
+    assert "was NOT requested" in caplog.text
+    is_back.set()
+    assert wait_until(lambda: "wasmline-stop-writer" not in {each.name for each in threading.enumerate()}, WAIT_S)
+    assert runs.topic.order(run.job).wanted == "running"
 
 
 ON_THE_LOOP = """

@@ -322,7 +322,7 @@ def killed(task: Any = TASK) -> SparkStreamOperator:
     ],
 )
 def test_a_kill_stops_the_run_of_a_task_that_airflow_has_ended(
-    monkeypatch: pytest.MonkeyPatch, stops: Stops, state: str | None, by: StoppedBy
+    monkeypatch: pytest.MonkeyPatch, stops: Stops, state: str, by: StoppedBy
 ) -> None:
     in_airflow(monkeypatch, {"t": state})
     killed().on_kill()
@@ -422,6 +422,8 @@ def test_kills_that_wait_for_airflow_s_answer_leave_asyncio_s_threads_to_other_t
 class Broken:
     """A cluster whose requests fail."""
 
+    is_withdrawn = True
+
     @property
     def stops(self) -> "Broken":
         return self
@@ -430,8 +432,8 @@ class Broken:
         tell(OSError("no broker answered"))
         return self
 
-    def cancel(self) -> None:
-        pass
+    def cancel(self) -> bool:
+        return self.is_withdrawn
 
 
 def test_a_stop_that_cannot_be_requested_is_an_error_that_names_the_command(
@@ -443,6 +445,20 @@ def test_a_stop_that_cannot_be_requested_is_an_error_that_names_the_command(
     assert record.levelno == logging.ERROR
     assert "the stop of job j, run r, was NOT requested (OSError: no broker answered)" in record.getMessage()
     assert record.getMessage().endswith("wasmline stop j")
+
+
+def test_a_stop_that_got_no_answer_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Broken()
+    cluster.is_withdrawn = False
+    monkeypatch.setattr(run_wait, "cluster_clients", lambda settings: cluster)
+    run_wait.stop_run(SETTINGS, JobRun(**RUN), logging.getLogger("task"), by="user", timeout_s=0.05)
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "the stop of job j, run r, got no answer (OSError: no broker answered), and may still be written" in (
+        record.getMessage()
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from wasmline.control import StoppedBy
 from wasmline.errors import BrokerUnavailable
@@ -15,10 +15,13 @@ AT_ONCE = RestartPolicy(first_delay_s=0.001, max_delay_s=0.001)
 
 
 class Stopper:
-    """Keeps what it writes; the first writing waits for ``go``, and so many ``failures`` come first."""
+    """Keeps what it writes; the first writing waits for ``go``, and so many ``failures`` come first: before anything is
+    decided, or after it, if ``answers`` are what is missing.
+    """
 
-    def __init__(self, failures: int = 0) -> None:
+    def __init__(self, failures: int = 0, *, answers: bool = False) -> None:
         self.failures = failures
+        self.answers = answers
         self.go = threading.Event()
         self.begun = threading.Event()
         self.written: list[tuple[StoppedBy, dict[str, str]]] = []
@@ -29,16 +32,25 @@ class Stopper:
         self.open_now += 1
         return self
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: StoppedBy, skip_ended: bool) -> set[str]:
+    def stop_runs(
+        self, runs: Mapping[str, str], *, by: StoppedBy, skip_ended: bool, is_requested: Callable[[str], bool]
+    ) -> set[str]:
         assert skip_ended
         self.thread = threading.current_thread()
         self.begun.set()
         assert self.go.wait(WAIT_S)
+        if self.failures and not self.answers:
+            self._fail()
+        decided = {job: run for job, run in runs.items() if is_requested(job)}
         if self.failures:
-            self.failures -= 1
-            raise BrokerUnavailable("no broker answered", bootstrap_servers="nowhere:1")
-        self.written.append((by, dict(runs)))
+            self._fail()
+        if decided:
+            self.written.append((by, decided))
         return set()
+
+    def _fail(self) -> None:
+        self.failures -= 1
+        raise BrokerUnavailable("no broker answered", bootstrap_servers="nowhere:1")
 
     def close(self) -> None:
         self.open_now -= 1
@@ -92,7 +104,35 @@ def test_a_request_that_is_withdrawn_is_not_written_later() -> None:
     request = writer.request("job", "run", answers.put, by="user")
     stopper.go.set()
     assert isinstance(answers.get(timeout=WAIT_S), BrokerUnavailable)
-    request.cancel()
-    request.cancel()
+    assert request.cancel()
+    assert not request.cancel()
+    assert wait_until(lambda: stopper.has_ended, WAIT_S)
+    assert stopper.written == []
+
+
+def test_a_request_that_is_withdrawn_while_the_cluster_is_waited_for_is_not_written_and_the_others_are() -> None:
+    stopper = Stopper()
+    writer = StopWriter(stopper.open)
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    first = writer.request("first", "run", answers.put, by="user")
+    assert stopper.begun.wait(WAIT_S)
+    second = writer.request("second", "run", answers.put, by="user")
+    twice = [writer.request("twice", "run", answers.put, by="user") for _ in range(2)]
+    assert first.cancel()
+    assert twice[0].cancel()
+    stopper.go.set()
+    assert wait_until(lambda: stopper.has_ended, WAIT_S)
+    assert stopper.written == [("user", {"second": "run", "twice": "run"})]
+    assert not second.cancel(), "it was written"
+
+
+def test_a_request_that_is_withdrawn_after_it_was_decided_may_still_be_written_and_is_not_tried_again() -> None:
+    stopper = Stopper(failures=1, answers=True)
+    writer = StopWriter(stopper.open, delays=RestartPolicy(first_delay_s=3_600, max_delay_s=3_600))
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    request = writer.request("job", "run", answers.put, by="user")
+    stopper.go.set()
+    assert isinstance(answers.get(timeout=WAIT_S), BrokerUnavailable)
+    assert not request.cancel()
     assert wait_until(lambda: stopper.has_ended, WAIT_S)
     assert stopper.written == []
