@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ class PollingEventTrigger(BaseEventTrigger):
         self._errors = RepeatedErrors()
         self._connections: tuple[KafkaConfig, Locations] | None = None
         self._poller: Poller | None = None
+        self._is_cleaned_up = False
+        self._busy = threading.Lock()
+        """Held by the thread that uses the poller: its clients are for one thread."""
 
     @abstractmethod
     def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
@@ -73,7 +77,7 @@ class PollingEventTrigger(BaseEventTrigger):
                 if not is_restored:
                     await self._attempt("read its state", self.restore())
                     is_restored = True
-                payload = await self._attempt("poll", call_in_thread(self._poller.poll))
+                payload = await self._attempt("poll", call_in_thread(self._poll))
                 if payload is not None:
                     yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
                 await self._attempt("store its state", self.store())
@@ -81,23 +85,40 @@ class PollingEventTrigger(BaseEventTrigger):
                     await self._attempt("read its connection", self._disconnect_if_changed())
             await asyncio.sleep(self.poll_seconds)
 
+    async def cleanup(self) -> None:
+        """Let the Kafka clients be closed, once the poll that is under way has ended; does not wait for it."""
+        self._is_cleaned_up = True
+        threading.Thread(target=self._close, name="wasmline-trigger", daemon=True).start()
+
+    def _poll(self) -> dict[str, Any] | None:
+        with self._busy:
+            return self._poller.poll() if self._poller is not None else None
+
+    def _open(self, config: KafkaConfig, locations: Locations) -> None:
+        with self._busy, locations.opened():
+            poller = self.poller(config, locations)
+            if self._is_cleaned_up:
+                poller.close()
+            else:
+                self._poller = poller
+
+    def _close(self) -> None:
+        with self._busy:
+            poller, self._poller = self._poller, None
+            if poller is not None:
+                poller.close()
+
     async def _connect(self) -> None:
         await call_in_thread(_import_engine)  # not on the loop, which is every trigger's
         config, locations = self._connections = await self._read_connections()
-
-        def connect() -> Poller:
-            with locations.opened():
-                return self.poller(config, locations)
-
-        self._poller = await call_in_thread(connect)
+        await call_in_thread(lambda: self._open(config, locations))
 
     async def _read_connections(self) -> tuple[KafkaConfig, Locations]:
         return await KafkaHook(self.kafka_conn_id).aget_conn(), await self.locations()
 
     async def _disconnect_if_changed(self) -> None:
         if self._poller is not None and await self._read_connections() != self._connections:
-            poller, self._poller = self._poller, None
-            await call_in_thread(poller.close)
+            await call_in_thread(self._close)
 
     async def _attempt(self, what: str, call: Awaitable[T]) -> T | None:
         """Return the result of ``call``, None if it fails; a failure is logged once for as long as it is the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from airflow.triggers.base import BaseEventTrigger
 
 from wasmline.kafka import KafkaConfig
+from wasmline.local.process import wait_until
 from wasmline.new_records import TopicEnds
 from wasmline_provider.hooks.wasmline import Locations
 from wasmline_provider.triggers.new_records import STATE_KEY, NewRecordsTrigger
@@ -117,3 +119,37 @@ def test_a_connection_that_changes_while_polls_fail_is_connected_to_with_the_sam
 
     assert asyncio.run(scene()) == {"until": {"0": 50}}
     assert closed == ["b:1"]
+
+
+@pytest.mark.parametrize("during", ["poll", "connect"])
+def test_the_clients_of_a_trigger_that_is_cancelled_are_closed_once_its_thread_has_left_them(during: str) -> None:
+    begun, goes_on, events = threading.Event(), threading.Event(), list[str]()
+
+    def wait(what: str) -> None:
+        if what == during:
+            begun.set()
+            assert goes_on.wait(60)
+        events.append(what)
+
+    class Slow(NewRecordsTrigger):
+        def poller(self, config: KafkaConfig) -> Poller:
+            wait("connect")
+            return Poller(lambda: wait("poll"), lambda: events.append("closed"))
+
+    trigger = Slow(topic="features", every_records=1, poll_seconds=0.001)
+    trigger.asset_state_store = cast(Any, AssetState())
+
+    async def fire() -> None:
+        await anext(aiter(trigger.run()))
+
+    async def scene() -> None:
+        running = asyncio.create_task(fire())
+        assert await asyncio.to_thread(begun.wait, 60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await trigger.cleanup()
+        goes_on.set()
+
+    asyncio.run(scene())
+    assert wait_until(lambda: "closed" in events, 60)
+    assert events == (["connect", "poll", "closed"] if during == "poll" else ["connect", "closed"])
