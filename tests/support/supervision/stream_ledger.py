@@ -35,7 +35,8 @@ class StreamLedger:
       and none that has reported its end does without another driver's claim.
     - A group's offset of a partition never goes back. Once a driver has claimed its checkpoint, which it does after it
       has fenced the older ones, no producer commits, or reports that the job runs, that did so before, and
-      micro-batches commit only what their newest claim has begun.
+      micro-batches commit only what their newest claim has begun. The log does not tell which task has opened a new
+      producer: of leases, a commit by one that an older driver's task has opened is seen by the outputs only.
     """
 
     def __init__(self, streams: Mapping[str, DeploymentSpec]) -> None:
