@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import sys
@@ -191,12 +192,12 @@ class SupervisedStreams:
             if len(found) >= page["total_entries"]:
                 return found
 
-    def await_runs(self) -> None:
-        """Return once the runs of the DAG that are active now have ended."""
+    def await_runs(self, at_most_s: float = math.inf) -> None:
+        """Return once the runs of the DAG that are active now have ended, or after ``at_most_s``."""
         active = self._active_runs()
-        deadline = time.monotonic() + RUN_TIMEOUT_S
-        while active & self._active_runs():
-            assert time.monotonic() < deadline, self.dag_runs()
+        began = time.monotonic()
+        while active & self._active_runs() and time.monotonic() - began < at_most_s:
+            assert time.monotonic() - began < RUN_TIMEOUT_S, self.dag_runs()
             time.sleep(1)
 
     def _active_runs(self) -> set[str]:
