@@ -10,6 +10,7 @@ from airflow.providers.openlineage.extractors import OperatorLineage
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.openlineage import datasets
 from wasmline_provider.openlineage.job_facets import job_run_facets, training_facets
+from wasmline_provider.openlineage.task_locations import location
 from wasmline_provider.operators.argument_checks import given
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ def train_lineage(task: TrainModelOperator, result: Result) -> OperatorLineage[A
     """Return the lineage of a training: the topic, with its exact offsets, is the input, the model the output."""
     servers = KafkaHook(task.kafka_conn_id).get_settings()["bootstrap.servers"]
     topic = datasets.topic(servers, task.topic, fields=task.fields, units=given(task.units))
-    offsets, trained = None, datasets.model(task.models, task.model)
+    offsets, trained = None, datasets.model(location(task, "models"), task.model)
     if result is not None:
         offsets = result["dataset"]["offsets"]
         trained = datasets.model(
-            task.models,
+            location(task, "models"),
             task.model,
             version=result["version"],
             digest=result["digest"],
@@ -55,7 +56,7 @@ def promote_lineage(task: PromoteModelOperator, result: Result) -> OperatorLinea
     """
     trained = task.trained
     version = datasets.model(
-        task.models,
+        location(task, "models"),
         trained["model"],
         version=trained["version"],
         digest=trained.get("digest"),
@@ -64,7 +65,7 @@ def promote_lineage(task: PromoteModelOperator, result: Result) -> OperatorLinea
     )
     facts = {} if result is None else {name: result[name] for name in ("decision", "reason")}
     live = None if result is None else result["live"]
-    promoted = datasets.model(task.models, trained["model"], version=live, champion=live, **facts)
+    promoted = datasets.model(location(task, "models"), trained["model"], version=live, champion=live, **facts)
     is_kept = result is not None and result["decision"] != "promote"
     return OperatorLineage(
         inputs=datasets.inputs_of(version), outputs=datasets.outputs_of(*[] if is_kept else [promoted])
@@ -75,26 +76,26 @@ def compile_lineage(task: CompileModelOperator, result: Result) -> OperatorLinea
     """Return the lineage of a compilation: the model's version is the input, the module in the registry the output."""
     transform = task.transform or task.model
     if result is None:
-        source = datasets.model(task.models, task.model, version=task.version or None)
-        compiled = datasets.module(task.registry, transform)
+        source = datasets.model(location(task, "models"), task.model, version=task.version or None)
+        compiled = datasets.module(location(task, "registry"), transform)
     else:
         model = result["model"]
         facts = {"version": model["version"], "digest": model["digest"], "datasetDigest": model["dataset"]}
-        source = datasets.model(task.models, task.model, **facts)
+        source = datasets.model(location(task, "models"), task.model, **facts)
         facts = {"version": result["version"], "digest": result["digest"], "sizeBytes": result["size_bytes"]}
-        compiled = datasets.module(task.registry, transform, **facts)
+        compiled = datasets.module(location(task, "registry"), transform, **facts)
     return OperatorLineage(inputs=datasets.inputs_of(source), outputs=datasets.outputs_of(compiled))
 
 
 def model_rollback_lineage(task: RollbackModelOperator, result: Result) -> OperatorLineage[Any, Any]:
     """Return the lineage of a rollback: the model is the input, and it and the deployments that moved are outputs."""
     version = task.version or None if result is None else result["version"]
-    model = datasets.model(task.models, task.model, version=version)
+    model = datasets.model(location(task, "models"), task.model, version=version)
     outputs = [model]
     if result is not None:
         servers = KafkaHook(task.kafka_conn_id).get_settings()["bootstrap.servers"]
         restored = {"version": version, "champion": version, "reason": result["reason"]}
-        outputs = [datasets.model(task.models, task.model, **restored)]
+        outputs = [datasets.model(location(task, "models"), task.model, **restored)]
         for moved in result["deployments"]:
             outputs.append(datasets.deployment(servers, moved["name"], generation=moved["generation"]))
     return OperatorLineage(inputs=datasets.inputs_of(model), outputs=datasets.outputs_of(*outputs))

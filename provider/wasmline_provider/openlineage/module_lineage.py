@@ -9,6 +9,7 @@ from airflow.providers.openlineage.extractors import OperatorLineage
 
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.openlineage import datasets
+from wasmline_provider.openlineage.task_locations import location
 
 if TYPE_CHECKING:
     from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
@@ -37,7 +38,7 @@ def publish_lineage(task: WasmPublishOperator, result: Result) -> OperatorLineag
     published = []
     if result is not None:
         facts = {"version": result["version"], "digest": result["digest"], "sizeBytes": result["size_bytes"]}
-        published = [datasets.module(task.registry, result["name"], **facts)]
+        published = [datasets.module(location(task, "registry"), result["name"], **facts)]
     return OperatorLineage(
         inputs=datasets.inputs_of(datasets.project(task.project)), outputs=datasets.outputs_of(*published)
     )
@@ -47,7 +48,7 @@ def deploy_lineage(task: WasmDeployOperator, result: Result) -> OperatorLineage[
     """Return the lineage of a deployment: the module in the registry is the input, the deployment the output."""
     facts = {} if result is None else {"digest": result["digest"]}
     version = task.version or None if result is None else result["version"]
-    module = datasets.module(task.registry, task.name, version=version, **facts)
+    module = datasets.module(location(task, "registry"), task.name, version=version, **facts)
     return OperatorLineage(inputs=datasets.inputs_of(module), outputs=datasets.outputs_of(_deployment(task, result)))
 
 

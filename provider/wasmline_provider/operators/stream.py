@@ -241,7 +241,7 @@ class SparkStreamOperator(SparkJobOperator):
     def _lineage(self, result: Mapping[str, Any] | None) -> OperatorLineage[Any, Any]:
         from wasmline_provider.openlineage.stream_lineage import function_lineage, transform_lineage
 
-        spec = self._spec()
+        spec = self._spec(given(self.storage) or "-")
         stream = stream_of(spec)
         if result is not None:
             result = {**result, "batches": self._batches}

@@ -132,7 +132,7 @@ def test_the_clients_of_a_trigger_that_is_cancelled_are_closed_once_its_thread_h
         events.append(what)
 
     class Slow(NewRecordsTrigger):
-        def poller(self, config: KafkaConfig) -> Poller:
+        def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
             wait("connect")
             return Poller(lambda: wait("poll"), lambda: events.append("closed"))
 
