@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 FOLDER = "slice_rows"
 _FILE = "slice_rows.json"
 
+_UNNAMED = "rows.parquet"
+"""The file of records of a slice that was kept before files had their digest for a name."""
+
 MAX_RECORDS = 4_000_000
 """Maximum records of a slice that is kept."""
 
@@ -131,9 +134,13 @@ class KeptRows:
 
     def read(self, kept: KeptSlice) -> pa.Table:
         """Return the records of a kept slice, in order, columns as ``read_slice`` gives them."""
-        path = f"{self._log.path(kept.model, kept.number)}/{blob_path(kept.digest)}"
+        folder = self._log.path(kept.model, kept.number)
+        path = f"{folder}/{blob_path(kept.digest)}"
+        data = self._storage.read(path, MAX_DECODED_BYTES)
+        if data is None:
+            data = self._storage.read(f"{folder}/{_UNNAMED}", MAX_DECODED_BYTES)
         try:
-            return _records(self._storage.read(path, MAX_DECODED_BYTES) or b"", kept)
+            return _records(data or b"", kept)
         except ValueError as error:
             raise InvalidLayout(
                 f"{path} in {self._storage.url} has not the records of slice {kept.number} of {kept.model}: "

@@ -75,6 +75,20 @@ def test_records_are_read_as_they_were_kept(url: str) -> None:
         rows.numbers("../eta")
 
 
+def test_records_are_read_that_were_kept_before_files_had_their_digest_for_a_name(url: str) -> None:
+    data = parquet(records())
+    kept = kept_slice(data)
+    for number, content in ((7, data), (8, parquet(records(value=b"[]")))):
+        document = encode(replace(kept, number=number))
+        files = [("rows.parquet", content), ("slice_rows.json", document)]
+        assert open_storage(url).create(f"slice_rows/eta/{number:06}", files)
+    rows = KeptRows(url)
+    good, forged = rows.slices("eta")
+    assert rows.read(good) == records()
+    with pytest.raises(InvalidLayout, match=r"its digest is sha256:.*, not sha256:"):
+        rows.read(forged)
+
+
 def a_bomb() -> bytes:
     """Return a small file of one large value in many rows."""
     return parquet(records([(0, offset) for offset in range(3, 603)], bytes(1_000_000)))
