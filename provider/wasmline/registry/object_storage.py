@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
-from wasmline.errors import InvalidLayout, RegistryError, RegistryMisconfigured
+from wasmline.errors import InvalidLayout, RegistryError, RegistryMisconfigured, RegistryUnavailable
 from wasmline.registry import s3_errors
 from wasmline.registry.storage import (
     MAX_ENTRIES,
@@ -29,11 +29,13 @@ class ObjectStorage:
     """Folders below a path of an fsspec filesystem.
 
     Whether the "only if" is atomic depends on fsspec's driver: s3, gcs and abfs use a condition of the store, others
-    check first. A store or a driver that ignores it is refused before anything is published.
+    check first. A store or a driver that ignores it is refused before anything is published. ``options``: the names of
+    those with which the filesystem was opened, such as ``key``; errors say where they are from.
     """
 
-    def __init__(self, filesystem: Any, root: str, *, url: str) -> None:
+    def __init__(self, filesystem: Any, root: str, *, url: str, options: Collection[str] = ()) -> None:
         self.url = url
+        self._options = frozenset(options)
         self._fs = filesystem
         self._root = root.rstrip("/")
         self._writes_conditionally = False
@@ -79,6 +81,12 @@ class ObjectStorage:
             places = [entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory"]
             held = [place for place in places if marker is None or self._is_file(f"{place}/{marker}")]
         return sorted(place.rsplit("/", 1)[-1] for place in held)
+
+    def probe(self) -> None:
+        """Create the file PROBE if there is none, and read it: it stays. Raises RegistryUnavailable."""
+        self._require_conditional_writes()
+        if self.read(PROBE[0], len(PROBE[1])) is None:
+            raise RegistryUnavailable(f"the registry at {self.url} does not have {PROBE[0]}, which was just written")
 
     def _require_conditional_writes(self) -> None:
         """Raise RegistryMisconfigured for a store that overwrites a file which is only to be created.
@@ -137,5 +145,5 @@ class ObjectStorage:
         except RegistryError:
             raise
         except Exception as error:
-            mapped = unavailable_error(self.url, error, path, consequence)
+            mapped = unavailable_error(self.url, error, path, consequence, options=self._options)
             raise mapped from (error if mapped.retryable else None)  # what to do is said, and no trace adds to it

@@ -6,24 +6,25 @@ responses"), or are caused by an error of botocore.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 NO_SUCH_BUCKET = "NoSuchBucket"
 
 _EXISTS = ("PreconditionFailed", "412")
 _CONFLICT = ("ConditionalRequestConflict", "OperationAborted", "409")
 
-_KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile or the role in their place"
+_KEYS = "check {keys}"
+_RIGHTS = f"access is denied: {_KEYS}, and that they may list the bucket, and get and put its objects"
 _EXPIRED = "the session token has expired, or is another one's: get new credentials"
 _LACKING = "the store lacks what a request asks for, such as conditional writes (If-None-Match) or session tokens"
-_REGION = "the bucket is in another region: set AWS_DEFAULT_REGION to it"
+_REGION = "the bucket is in another region: set {region} to it"
 
 _REMEDIES = {
-    NO_SUCH_BUCKET: "there is no such bucket: create it, or correct the URL or AWS_ENDPOINT_URL",
-    "InvalidAccessKeyId": f"the access key is unknown: {_KEYS}, and AWS_ENDPOINT_URL",
+    NO_SUCH_BUCKET: "there is no such bucket: create it, or correct the URL or {endpoint}",
+    "InvalidAccessKeyId": f"the access key is unknown: {_KEYS}, and {{endpoint}}",
     "SignatureDoesNotMatch": f"the secret key is not that of the access key: {_KEYS}",
-    "AccessDenied": f"access is denied: {_KEYS}, and that they may list the bucket, and get and put its objects",
-    "403": f"access is denied: {_KEYS}, and that they may list the bucket, and get and put its objects",
+    "AccessDenied": _RIGHTS,
+    "403": _RIGHTS,
     "ExpiredToken": _EXPIRED,
     "InvalidToken": _EXPIRED,
     "TokenRefreshRequired": _EXPIRED,
@@ -37,6 +38,18 @@ _REMEDIES = {
     "PartialCredentialsError": f"the credentials are incomplete: {_KEYS}",
     "ProfileNotFound": "there is no such profile: correct AWS_PROFILE",
 }
+
+_MACHINE = {
+    "keys": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile or the role in their place",
+    "endpoint": "AWS_ENDPOINT_URL",
+    "region": "AWS_DEFAULT_REGION",
+}
+"""Where a machine has its settings."""
+
+_CONNECTION = "of the connection that is named as object_store_conn_id"
+_NAMED = {"endpoint": f"endpoint_url {_CONNECTION}", "region": f"region_name {_CONNECTION}"}
+_KEYED = {"keys": f"the keys {_CONNECTION}"}
+"""Where they are with a login of Airflow, which wins over the machine's."""
 
 
 def exists_already(error: BaseException) -> bool:
@@ -57,9 +70,13 @@ def is_missing_bucket(error: BaseException) -> bool:
     return _code(error) == NO_SUCH_BUCKET
 
 
-def remedy(error: BaseException) -> str:
-    """Return what S3 refused and what to do, or "" if a retry may do, and for errors of other stores."""
-    return _REMEDIES.get(_code(error), "")
+def remedy(error: BaseException, options: Collection[str] = ()) -> str:
+    """Return what S3 refused and what to do, or "" if a retry may do, and for errors of other stores.
+
+    ``options``: the names of those of the driver that are not the machine's, such as ``key``.
+    """
+    settings = _MACHINE | (_NAMED if options else {}) | (_KEYED if "key" in options else {})
+    return _REMEDIES.get(_code(error), "").format_map(settings)
 
 
 def _code(error: BaseException) -> str:

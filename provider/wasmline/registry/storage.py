@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -66,18 +66,21 @@ def open_storage(url: str) -> Storage:
         raise RegistryUnavailable(
             f"the registry at {url} is a chained fsspec URL, which is not supported: use its last URL alone"
         )
+    options = options_of(url)
     try:
-        filesystem, path = url_to_fs(url, **options_of(url))
+        filesystem, path = url_to_fs(url, **options)
     except Exception as error:  # a driver may raise anything, also for the content of the URL
         raise RegistryUnavailable(f"the registry at {url} cannot be opened: {error!r}") from error
     if isinstance(filesystem, LocalFileSystem):
         return LocalStorage(Path(path))
-    return ObjectStorage(filesystem, path, url=url)
+    return ObjectStorage(filesystem, path, url=url, options=options)
 
 
-def unavailable_error(url: str, error: Exception, path: str, consequence: str = "") -> RegistryUnavailable:
-    """Return the RegistryUnavailable for an error of a disk or a driver about a path."""
-    if remedy := s3_errors.remedy(error):
+def unavailable_error(
+    url: str, error: Exception, path: str, consequence: str = "", *, options: Collection[str] = ()
+) -> RegistryUnavailable:
+    """Return the RegistryUnavailable for an error of a disk or a driver, opened with ``options``, about a path."""
+    if remedy := s3_errors.remedy(error, options):
         return RegistryMisconfigured(f"the registry at {url} refused: {remedy}{consequence}; see {path}")
     reason = bounded_line(getattr(error, "strerror", None) or error) or type(error).__name__
     return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}; see {path}")

@@ -81,6 +81,22 @@ def test_what_no_retry_cures_says_what_to_do(store: Store, error: Exception, rem
 
 
 @pytest.mark.parametrize(
+    ("code", "options", "told"),
+    [
+        ("SignatureDoesNotMatch", {"key"}, "check the keys of the connection that is named as object_store_conn_id"),
+        ("SignatureDoesNotMatch", {"client_kwargs"}, "check AWS_ACCESS_KEY_ID and"),
+        ("PermanentRedirect", {"key"}, "set region_name of the connection that is named as object_store_conn_id to it"),
+        ("NoSuchBucket", {"key"}, "correct the URL or endpoint_url of the connection that is named as"),
+    ],
+)
+def test_the_remedy_is_where_the_login_is(store: Store, code: str, options: set[str], told: str) -> None:
+    store.error = refusal(code)
+    storage = ObjectStorage(store, f"/{uuid.uuid4()}", url="s3://bucket", options=options)
+    with pytest.raises(RegistryMisconfigured, match=told):
+        storage.probe()
+
+
+@pytest.mark.parametrize(
     "error", [refusal("SlowDown", 503), refusal("ConditionalRequestConflict", 409), OSError("said by S3")], ids=str
 )
 def test_what_may_pass_is_retryable_and_keeps_its_cause(store: Store, error: Exception) -> None:
