@@ -7,6 +7,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CONNECTION_CHECK_INTERVAL_S = 60.0
+"""Seconds between two readings of the connections, while polls succeed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Poller:
@@ -34,8 +38,9 @@ class Poller:
 class PollingEventTrigger(BaseEventTrigger):
     """Polls in a thread of its own, and fires whenever a poll gives a payload. No failure ends it, not even the first.
 
-    A watcher has no task that could fail or be tried again: a failure is logged, and the poll repeated, with other
-    clients once the connection has changed. The trigger holds no secret: the connection is read in the triggerer.
+    A watcher has no task that could fail or be tried again: a failure is logged, and the poll repeated. Once a
+    connection has changed, other clients poll: it is read again after a poll that failed, else every
+    CONNECTION_CHECK_INTERVAL_S. The trigger holds no secret: the connections are read in the triggerer.
 
     :param kafka_conn_id: the connection of the cluster.
     :param poll_seconds: the time between two polls.
@@ -49,6 +54,7 @@ class PollingEventTrigger(BaseEventTrigger):
         self.poll_seconds = poll_seconds
         self._errors = RepeatedErrors()
         self._connections: tuple[KafkaConfig, Locations] | None = None
+        self._read_at_s = 0.0
         self._poller: Poller | None = None
         self._is_cleaned_up = False
         self._busy = threading.Lock()
@@ -81,7 +87,7 @@ class PollingEventTrigger(BaseEventTrigger):
                 if payload is not None:
                     yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
                 await self._attempt("store its state", self.store())
-                if self._errors.is_failing("poll"):
+                if self._errors.is_failing("poll") or monotonic() - self._read_at_s >= CONNECTION_CHECK_INTERVAL_S:
                     await self._attempt("read its connection", self._disconnect_if_changed())
             await asyncio.sleep(self.poll_seconds)
 
@@ -114,6 +120,7 @@ class PollingEventTrigger(BaseEventTrigger):
         await call_in_thread(lambda: self._open(config, locations))
 
     async def _read_connections(self) -> tuple[KafkaConfig, Locations]:
+        self._read_at_s = monotonic()
         return await KafkaHook(self.kafka_conn_id).aget_conn(), await self.locations()
 
     async def _disconnect_if_changed(self) -> None:

@@ -16,8 +16,10 @@ from wasmline.kafka import KafkaConfig
 from wasmline.local.process import wait_until
 from wasmline.new_records import TopicEnds
 from wasmline_provider.hooks.wasmline import Locations
+from wasmline_provider.triggers import polling
 from wasmline_provider.triggers.new_records import STATE_KEY, NewRecordsTrigger
 from wasmline_provider.triggers.polling import Poller
+from wasmline_provider.triggers.retrain import RetrainTrigger
 
 
 class Growing(NewRecordsTrigger):
@@ -153,3 +155,32 @@ def test_the_clients_of_a_trigger_that_is_cancelled_are_closed_once_its_thread_h
     asyncio.run(scene())
     assert wait_until(lambda: "closed" in events, 60)
     assert events == (["connect", "poll", "closed"] if during == "poll" else ["connect", "closed"])
+
+
+@pytest.mark.parametrize(("interval_s", "event"), [(0.0, "/new"), (60.0, "/old")])
+def test_a_location_that_changes_while_polls_succeed_is_polled_from_the_next_check_on(
+    monkeypatch: pytest.MonkeyPatch, interval_s: float, event: str
+) -> None:
+    def connect(models: str) -> None:
+        connection = {"conn_type": "wasmline", "extra": {"models": models}}
+        monkeypatch.setenv("AIRFLOW_CONN_WASMLINE_DEFAULT", json.dumps(connection))
+
+    class Watched(RetrainTrigger):
+        polls = 0
+
+        def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
+            def poll() -> dict[str, Any] | None:
+                connect("/new")
+                self.polls += 1
+                return {"models": locations.models} if self.polls > 2 else None
+
+            return Poller(poll)
+
+    monkeypatch.setattr(polling, "CONNECTION_CHECK_INTERVAL_S", interval_s)
+    connect("/old")
+    trigger = Watched(model="eta", topic="features", new_records=1, poll_seconds=0.001)
+
+    async def scene() -> Any:
+        return (await asyncio.wait_for(anext(aiter(trigger.run())), 60)).payload
+
+    assert asyncio.run(scene()) == {"models": event}
