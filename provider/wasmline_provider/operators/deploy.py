@@ -82,7 +82,7 @@ class WasmDeployOperator(MultipleOutputsOperator):
     :param max_failure_share: the share of failing records above which the deployment is paused.
     :param expected_generation: deploy only over this generation (0: none yet); None deploys over any.
     :param champion_only: of a compiled model, deploy the champion only: a version that is not it any more fails with
-        Conflict, also when the task is late, tried again or cleared.
+        Conflict, also when the task is late, tried again or cleared. By default only if ``models`` is given.
     :param models: the folder or fsspec URL of the model registry with the champion, which makes ``champion_only`` true;
         None for that of the connection.
     :param wasmline_conn_id: Airflow's connection with the URLs that are not given, and the login to their store.
@@ -126,7 +126,7 @@ class WasmDeployOperator(MultipleOutputsOperator):
         provenance: bool = True,
         max_failure_share: float = 0.5,
         expected_generation: int | str | None = None,
-        champion_only: bool | str = False,
+        champion_only: bool | str | None = None,
         models: str | None = None,
         wasmline_conn_id: str = WasmlineHook.default_conn_name,
         reason: str = "",
@@ -161,7 +161,10 @@ class WasmDeployOperator(MultipleOutputsOperator):
         topics = {"input_topic": self.input_topic, "dead_letter_topic": self.dead_letter_topic}
         require_names(InvalidSpec, name=self.name, **topics)
         require_version(self.version)
-        require_flags(InvalidSpec, champion_only=self.champion_only)
+        if given(self.champion_only) is not None:
+            require_flags(InvalidSpec, champion_only=self.champion_only)
+            if is_final([self.champion_only, self.models]) and given(self.models) and not is_true(self.champion_only):
+                raise InvalidSpec("models is given and champion_only is False: leave out one of them")
         require_numbers(InvalidSpec, 0, kind=int, expected_generation=self.expected_generation)
         require_numbers(InvalidSpec, 0, 1, max_failure_share=self.max_failure_share)
         if self.clock not in CLOCKS:
