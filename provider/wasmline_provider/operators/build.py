@@ -166,6 +166,7 @@ class WasmPublishOperator(_ProjectOperator):
         from wasmline.registry import FilesystemRegistry
         from wasmline_provider.asset_events import record
 
+        locations = WasmlineHook(self.wasmline_conn_id).locate(registry=given(self.registry))
         project, report = self._build()
         if self.version:
             project = replace(project, version=self.version)
@@ -175,7 +176,7 @@ class WasmPublishOperator(_ProjectOperator):
                 expected=self.digest,
                 actual=report.digest,
             )
-        with WasmlineHook(self.wasmline_conn_id).locate(registry=given(self.registry)).opened() as at:
+        with locations.opened() as at:
             registry = FilesystemRegistry(at.registry)
         published = publish_build(registry, project, report, Path(report.path).read_bytes())
         self.log.info("%s is %s", published, published.digest)
