@@ -16,12 +16,16 @@ REGION = "eu-test-1"
 
 
 class S3Server:
-    """Buckets by name, each with its objects by key. Keys of ``readers`` may not write."""
+    """Buckets by name, each with its objects by key. Keys of ``readers`` may not write.
+
+    ``undeletable``: no key may delete.
+    """
 
     def __init__(self, url: str, secrets: dict[str, str], readers: frozenset[str]) -> None:
         self.url = url
         self.secrets = secrets
         self.readers = readers
+        self.undeletable = False
         self.buckets: dict[str, dict[str, bytes]] = {"bucket": {}}
 
 
@@ -105,6 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
         if scope[1] != REGION or digest not in (_sha256(body), "UNSIGNED-PAYLOAD"):
             raise _Refused(400, "AuthorizationHeaderMalformed")
         if self.command in ("PUT", "DELETE") and key in server.readers:
+            raise _Refused(403, "AccessDenied")
+        if self.command == "DELETE" and server.undeletable:
             raise _Refused(403, "AccessDenied")
 
     def _answer(self, body: bytes) -> tuple[int, dict[str, str], bytes]:

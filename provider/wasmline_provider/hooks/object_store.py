@@ -22,8 +22,18 @@ READ = frozenset(
 )
 """What is read of the connection's extra. Others, such as a role to assume, would give another login than is meant."""
 
-LOGIN_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
+LOGIN_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_SECURITY_TOKEN",
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+)
 """Variables of AWS's clients with a login."""
+
+IGNORED_ENDPOINTS = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"
+"""The variable with which AWS's clients ignore those with an address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +56,7 @@ class ObjectStoreLogin:
                 f"connection: name one as {FIELD}, or leave it out for the login that the machines have",
                 location=FIELD,
             )
-        if others := sorted(extra.keys() - READ):
+        if others := sorted(name for name, value in extra.items() if name not in READ and value not in (None, "")):
             raise InvalidLocation(
                 f"connection {name} has {', '.join(others)}, and only keys, aws_session_token, endpoint_url and "
                 "region_name are used: make a connection without, or leave it out for the login that the machines have",
@@ -65,6 +75,10 @@ class ObjectStoreLogin:
             endpoint_url=extra.get("endpoint_url") or "",
             region=extra.get("region_name") or "",
         )
+
+    def identity(self) -> tuple[str, str, str]:
+        """Return endpoint, region and id of the access key, "" for a temporary one: each reading may give another."""
+        return self.endpoint_url, self.region, "" if self.session_token else self.access_key
 
     def driver_options(self) -> DriverOptions:
         """Return the options with which fsspec opens a URL.
@@ -87,8 +101,8 @@ class ObjectStoreLogin:
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Return an environment with this login, for fsspec in a driver, and for Spark, which gives it to Hadoop.
 
-        With keys, none of the login of ``base`` stays: a token of another login would make them invalid. Fsspec takes
-        an option of its own variables before one of its files.
+        With keys, none of the login of ``base`` stays: a token of another login would make them invalid. With an
+        address, no other one of S3 stays. Fsspec takes an option of its own variables before one of its files.
         """
         ours = {
             **{f"FSSPEC_S3_{name.upper()}": json.dumps(value) for name, value in self.driver_options()["s3"].items()},
@@ -96,9 +110,10 @@ class ObjectStoreLogin:
             "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_SESSION_TOKEN": self.session_token,
             "AWS_ENDPOINT_URL": self.endpoint_url,
+            "AWS_ENDPOINT_URL_S3": self.endpoint_url,  # wins over the variable above
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
         }
-        dropped = LOGIN_VARIABLES if self.access_key else ()
+        dropped = (LOGIN_VARIABLES if self.access_key else ()) + ((IGNORED_ENDPOINTS,) if self.endpoint_url else ())
         kept = {name: value for name, value in base.items() if name not in dropped}
         return {**kept, **{name: value for name, value in ours.items() if value}}

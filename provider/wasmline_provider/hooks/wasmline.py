@@ -68,6 +68,8 @@ class WasmlineHook(BaseHook):
     def __init__(self, wasmline_conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.wasmline_conn_id = wasmline_conn_id
+        self._is_meant = wasmline_conn_id != self.default_conn_name
+        self._has_warned = False
 
     def get_conn(self) -> Locations:
         """Return what the connection has. Raises InvalidLocation, AirflowNotFoundException."""
@@ -80,12 +82,13 @@ class WasmlineHook(BaseHook):
     def locate(self, **given: str | None) -> Locations:
         """Return each of ``given`` locations: as given, or for None or "", that of the connection; and its login.
 
-        Only if one of them is not given, the connection must be there. Raises AirflowNotFoundException if it is not,
-        which a retry may cure, and InvalidLocation if it has no such location.
+        Only the default connection may be missing, if each location is given, and if this hook has not read it before:
+        then the machine's login is used. Raises AirflowNotFoundException for one that is missing, which a retry may
+        cure, PermissionError for one that this task may not read, and InvalidLocation if it has no such location.
         """
         try:
             connection = self.get_connection(self.wasmline_conn_id)
-        except (AirflowNotFoundException, PermissionError) as error:
+        except AirflowNotFoundException as error:
             return self._merged(self._without_connection(given, error), given)
         return self._merged(self._read(connection), given)
 
@@ -93,14 +96,14 @@ class WasmlineHook(BaseHook):
         """Return each of ``given`` locations, on an event loop."""
         try:
             connection = await self.aget_connection(self.wasmline_conn_id)
-        except (AirflowNotFoundException, PermissionError) as error:
+        except AirflowNotFoundException as error:
             return self._merged(self._without_connection(given, error), given)
         return self._merged(await self._aread(connection), given)
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether each location of the connection can be used from here, and a sentence about each.
 
-        The registry is read; models and storage are read, and a file is written to them and removed.
+        The registry is read; models and storage are read, and a file is written to them, which is removed from storage.
         """
         from wasmline.background_call import BackgroundCall
 
@@ -135,6 +138,7 @@ class WasmlineHook(BaseHook):
 
     def _locations(self, connection: Connection) -> tuple[Locations, str]:
         """Return the locations of a connection, and the id of that to their object store, "" for none."""
+        self._is_meant = True  # from now on one that is missing is an error
         where, extra = f"connection {self.wasmline_conn_id}", connection.extra_dejson
         if connection.conn_type != self.conn_type:
             fault = f"{where} is of type {connection.conn_type}, not {self.conn_type}"
@@ -164,12 +168,24 @@ class WasmlineHook(BaseHook):
         return replace(known, registry=urls["registry"], models=urls["models"], storage=urls["storage"])
 
     def _without_connection(self, given: Mapping[str, str | None], error: Exception) -> Locations:
-        """Return nothing, with which ``given`` is enough. Raises AirflowNotFoundException if it is not."""
+        """Return nothing, with which ``given`` is enough. Raises AirflowNotFoundException if it is not.
+
+        Airflow answers the same while it cannot be asked: only the default connection is one that may not be meant.
+        """
+        lost = f"Airflow has no connection {self.wasmline_conn_id} for this task"
         if missing := " and ".join(name for name, url in given.items() if not url):
             raise AirflowNotFoundException(
-                f"{missing} not given, and Airflow has no connection {self.wasmline_conn_id} for this task: add one of "
-                f"type {self.conn_type}, or set {missing}"
+                f"{missing} not given, and {lost}: add one of type {self.conn_type}, or set {missing}"
             ) from error
+        if self._is_meant:
+            raise AirflowNotFoundException(
+                f"{lost}: add one of type {self.conn_type}, correct {self.conn_name_attr}, or leave it out for the "
+                "login that the machines have"
+            ) from error
+        stores = [url for url in given.values() if url and "://" in url and not url.startswith("file://")]
+        if stores and not self._has_warned:
+            self._has_warned = True
+            self.log.warning("%s: %s opened with the machine's login", lost, " and ".join(stores))
         return Locations()
 
     def _missing_store(self, store: str) -> AirflowNotFoundException:
@@ -190,23 +206,26 @@ def _test_of(name: str, at: Locations) -> Callable[[], str]:
 
 def _test_registry(name: str, url: str) -> str:
     from wasmline.registry.storage import open_storage
-    from wasmline.registry.storage_probe import probe_storage
+    from wasmline.registry.storage_probe import PROTOCOLS, is_tried, probe_registry
 
+    if not is_tried(url):
+        raise InvalidLocation(f"not tried: a test opens a folder, or a URL of {', '.join(PROTOCOLS)}", location=name)
     kind = "modules" if name == "registry" else "models"
     count = len(open_storage(url).folders(kind))
     if name == "registry":
         return f"can be read; {kind}: {count}"
-    probe_storage(url)
+    probe_registry(url)
     return f"can be read and written; {kind}: {count}"
 
 
 def _test_storage(url: str) -> str:
-    from wasmline.registry.storage_probe import can_open, probe_storage
+    from wasmline.registry.storage_probe import PROTOCOLS, is_tried, probe_storage, require_hadoop_url
 
-    if not can_open(url):
-        return "not tried, because only Spark opens such a URL here"
-    probe_storage(url)
-    return "can be read and written"
+    require_hadoop_url(url)
+    if not is_tried(url):
+        return f"not tried: a test opens a folder, or a URL of {', '.join(PROTOCOLS)}, and Spark may open others"
+    told = "can be read and written"
+    return f"{told}, but {refusal}; Spark removes files of checkpoints" if (refusal := probe_storage(url)) else told
 
 
 def _outcome(call: BackgroundCall[str]) -> tuple[bool, str]:

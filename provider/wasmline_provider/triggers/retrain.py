@@ -89,6 +89,7 @@ class RetrainTrigger(PollingEventTrigger):
             raise InvalidTrainSpec(f"models is {models!r}: it must be set, or left to the connection", field="models")
         self.models = models
         self.wasmline_conn_id = wasmline_conn_id
+        self._hook = WasmlineHook(wasmline_conn_id)
         self.conditions = RetrainConditions(
             model=model,
             models=models or "",
@@ -117,7 +118,7 @@ class RetrainTrigger(PollingEventTrigger):
         )
 
     async def locations(self) -> Locations:
-        return await WasmlineHook(self.wasmline_conn_id).alocate(models=self.models)
+        return await self._hook.alocate(models=self.models)
 
     def poller(self, config: KafkaConfig, locations: Locations) -> Poller:
         from wasmline.documents import plain

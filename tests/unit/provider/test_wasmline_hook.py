@@ -11,13 +11,17 @@ from typing import Any
 import fsspec
 import pytest
 from airflow.sdk import DAG, Connection
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowSecretsBackendAccessDenied,
+)
 from airflow.serialization.serialized_objects import DagSerialization
 
 from support.gated_models import METRICS, publish_gated
 from support.s3_in_memory import REGION, S3Server, s3_server
 from wasmline.documents import plain
-from wasmline.errors import InvalidLocation
+from wasmline.errors import InvalidLocation, InvalidSpec
 from wasmline.registry import FilesystemRegistry
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline_provider.hooks import wasmline as hooks
@@ -63,6 +67,12 @@ def located(hook: WasmlineHook, **given: str | None) -> Locations:
     return found
 
 
+def without_connection(hook: WasmlineHook, monkeypatch: pytest.MonkeyPatch) -> WasmlineHook:
+    """Remove the default connection, as a passing error of Airflow does."""
+    monkeypatch.delenv("AIRFLOW_CONN_WASMLINE_DEFAULT")
+    return hook
+
+
 def refused(hook: WasmlineHook, error: type[Exception], **given: str | None) -> str:
     """Return the message with which the hook refuses, the same on an event loop."""
     with pytest.raises(error) as caught:
@@ -79,12 +89,48 @@ def test_a_location_that_is_given_wins_and_another_one_is_the_connection_s(conne
     assert hook.get_conn() == asyncio.run(hook.aget_conn()) == Locations(**EXTRA)
 
 
-def test_without_a_connection_only_what_is_given_is_there() -> None:
-    assert located(WasmlineHook("nowhere"), registry="/mine") == Locations(registry="/mine")
+def test_without_the_default_connection_only_what_is_given_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert located(WasmlineHook(), registry="/mine", models="file:///m") == Locations(
+        registry="/mine", models="file:///m"
+    )
+    assert "login" not in capsys.readouterr().out
+    assert located(WasmlineHook(), registry="s3://mine/r") == Locations(registry="s3://mine/r")
+    told = "Airflow has no connection wasmline_default for this task: s3://mine/r opened with the machine's login"
+    assert capsys.readouterr().out.count(told) == 1
+
+
+def test_a_default_connection_that_was_read_is_not_missing_later(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = connect({**EXTRA, "object_store_conn_id": "store"}, KEYS)
+    assert located(hook, models="s3://mine/m").login
+    told = refused(without_connection(hook, monkeypatch), AirflowNotFoundException, models="s3://mine/m")
+    assert told.startswith("Airflow has no connection wasmline_default for this task: add one")
+
+
+def test_a_connection_that_is_missing_is_an_error_if_it_or_its_location_is_meant() -> None:
     assert refused(WasmlineHook("nowhere"), AirflowNotFoundException, registry="/mine", models=None, storage=None) == (
         "models and storage not given, and Airflow has no connection nowhere for this task: add one of type wasmline, "
         "or set models and storage"
     )
+    assert refused(WasmlineHook("nowhere"), AirflowNotFoundException, registry="/mine") == (
+        "Airflow has no connection nowhere for this task: add one of type wasmline, correct wasmline_conn_id, or leave "
+        "it out for the login that the machines have"
+    )
+
+
+def test_a_connection_that_the_task_may_not_read_is_an_error_also_where_each_url_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get(conn_id: str) -> Connection:
+        raise AirflowSecretsBackendAccessDenied(conn_id)
+
+    async def aget(conn_id: str) -> Connection:
+        return get(conn_id)
+
+    monkeypatch.setattr(WasmlineHook, "get_connection", staticmethod(get))
+    monkeypatch.setattr(WasmlineHook, "aget_connection", staticmethod(aget))
+    assert refused(WasmlineHook(), PermissionError, registry="s3://mine/r") == "wasmline_default"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +190,12 @@ def test_a_login_is_read_from_the_fields_or_from_the_extra(connect: Connect) -> 
         assert login == ObjectStoreLogin(access_key="writer", secret_key=SECRET, region=REGION)
 
 
+def test_a_field_of_a_login_without_a_value_is_none(connect: Connect) -> None:
+    store = {**KEYS, "extra": {"role_arn": "", "profile_name": None, "region_name": REGION}}
+    login = connect({"object_store_conn_id": "store"}, store).get_conn().login
+    assert login == ObjectStoreLogin(access_key="writer", secret_key=SECRET, region=REGION)
+
+
 def test_no_secret_is_shown_or_part_of_a_dag(connect: Connect) -> None:
     hook = connect({**EXTRA, "object_store_conn_id": "store"}, {**KEYS, "extra": {"aws_session_token": SECRET}})
     with DAG("jobs", schedule=None) as dag:
@@ -155,17 +207,19 @@ def test_no_secret_is_shown_or_part_of_a_dag(connect: Connect) -> None:
 
 
 def test_a_driver_has_the_login_as_its_own_environment_and_none_of_the_worker_s() -> None:
-    theirs = dict.fromkeys(("AWS_SESSION_TOKEN", "AWS_PROFILE", "FSSPEC_S3_TOKEN"), "theirs")
-    worker = {"PATH": "/bin", "AWS_CA_BUNDLE": "/ca.pem", **theirs}
+    kept = {"PATH": "/bin", "AWS_CA_BUNDLE": "/ca.pem"}
+    names = ("AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_ENDPOINT_URL_S3")
+    theirs = dict.fromkeys((*names, "FSSPEC_S3_TOKEN"), "theirs")
+    worker = {**kept, **theirs, "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS": "true"}
     login = ObjectStoreLogin(access_key="writer", secret_key=SECRET, endpoint_url="http://s3:1", region=REGION)
     made = login.environment(worker)
     fsspec_variables = {name: value for name, value in made.items() if name.startswith("FSSPEC_")}
     assert {name: value for name, value in made.items() if name not in fsspec_variables} == {
-        "PATH": "/bin",
-        "AWS_CA_BUNDLE": "/ca.pem",
+        **kept,
         "AWS_ACCESS_KEY_ID": "writer",
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_ENDPOINT_URL": "http://s3:1",
+        "AWS_ENDPOINT_URL_S3": "http://s3:1",
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
     }
@@ -229,6 +283,8 @@ def test_a_task_without_a_connection_may_be_tried_again_and_one_without_a_locati
         ({"champion_only": True}, {"registry", "models"}),
         ({"models": "/ms"}, {"registry", "models"}),
         ({"models": "None"}, {"registry"}),
+        ({"models": "None", "champion_only": "None"}, {"registry"}),
+        ({"models": "/ms", "champion_only": "True"}, {"registry", "models"}),
     ],
 )
 def test_a_deployment_needs_the_models_only_for_a_champion(
@@ -242,6 +298,15 @@ def test_a_deployment_needs_the_models_only_for_a_champion(
                 deploy._locations()
     connect(dict.fromkeys(needed, "/"))
     assert deploy._locations().registry == "/"
+
+
+def test_models_and_any_version_at_once_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match="models is given and champion_only is False: leave out one of them"):
+        WasmDeployOperator(task_id="deploy", name="t", models="/m", champion_only=False)
+    deploy = WasmDeployOperator(task_id="deploy", name="t", models="{{ params.m }}", champion_only="{{ params.c }}")
+    deploy.models, deploy.champion_only = "/m", "False"  # as Airflow renders them
+    with pytest.raises(AirflowFailException, match="models is given and champion_only is False"):
+        deploy.execute({})
 
 
 def test_a_trigger_takes_the_models_from_the_connection_or_as_they_are_given(connect: Connect) -> None:
@@ -286,7 +351,12 @@ def test_the_button_says_of_each_folder_what_can_be_done_with_it(connect: Connec
         ({}, "The connection has none of registry, models, storage: set those that your DAGs use."),
         ({"registry": "r"}, "this connection: registry is 'r', neither an absolute folder nor a URL: it would be"),
         ({"object_store_conn_id": "nowhere"}, "this connection names nowhere as object_store_conn_id, and Airflow has"),
-        ({"models": "nowhere://m"}, "Models nowhere://m: the registry at nowhere://m cannot be opened: "),
+        ({"models": "nowhere://m"}, "Models nowhere://m: not tried: a test opens a folder, or a URL of file, s3, "),
+        ({"registry": "http://inside/r"}, "Registry http://inside/r: not tried: a test opens a folder, or a URL of "),
+        ({"models": "simplecache::s3://b/m"}, "Models simplecache::s3://b/m: not tried: a test opens a folder, or a "),
+        ({"storage": "s3://b/s"}, "Storage s3://b/s: Hadoop's client of S3 opens s3a:// alone: write s3a://b/s."),
+        ({"storage": "memory://s"}, "Storage memory://s: memory://s is a URL of fsspec alone, which Spark"),
+        ({"storage": "zip://s::s3a://b"}, "Storage zip://s::s3a://b: zip://s::s3a://b is a URL of fsspec alone, which"),
     ],
 )
 def test_the_button_says_what_is_wrong(connect: Connect, extra: dict[str, Any], told: str) -> None:
@@ -296,8 +366,11 @@ def test_the_button_says_what_is_wrong(connect: Connect, extra: dict[str, Any], 
 
 
 def test_a_storage_that_only_spark_opens_is_not_tried(connect: Connect) -> None:
-    told = "Storage nowhere://jobs: not tried, because only Spark opens such a URL here."
-    assert press_button(connect({"storage": "nowhere://jobs"})) == (True, told)
+    told = (
+        "Storage hdfs://name/jobs: not tried: a test opens a folder, or a URL of file, s3, s3a, gs, abfs, abfss, and "
+        "Spark may open others."
+    )
+    assert press_button(connect({"storage": "hdfs://name/jobs"})) == (True, told)
 
 
 def test_the_button_gives_up_a_store_that_does_not_answer(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +399,20 @@ def test_the_button_logs_in_to_the_object_store(connect: Connect, s3: S3Server) 
             "Storage s3a://bucket/wasmline: can be read and written."
         ),
     )
-    assert s3.buckets == {"bucket": {}}
+    assert list(s3.buckets["bucket"]) == ["models/.create_probe"]
+
+
+def test_the_button_needs_no_right_to_delete_and_leaves_no_more_than_one_file_of_each(
+    connect: Connect, s3: S3Server
+) -> None:
+    s3.undeletable = True
+    for _ in range(2):
+        is_good, told = press_button(connect({**ON_S3, "object_store_conn_id": "store"}, store_of(s3)))
+        assert is_good
+        assert "Models s3://bucket/models: can be read and written; models: 0." in told
+        assert "can be read and written, but bucket/wasmline/.wasmline_probe cannot be removed: " in told
+        assert told.endswith("; Spark removes files of checkpoints.")
+    assert sorted(s3.buckets["bucket"]) == ["models/.create_probe", "wasmline/.wasmline_probe"]
 
 
 @pytest.mark.parametrize(
@@ -339,7 +425,8 @@ def test_the_button_logs_in_to_the_object_store(connect: Connect, s3: S3Server) 
             {"login": "reader", "password": "reads"},
             (
                 "Registry s3://bucket/registry: can be read; modules: 0. "
-                "Models s3://bucket/models: s3://bucket/models cannot be written to: access is denied: check "
+                "Models s3://bucket/models: the registry at s3://bucket/models refused: access is denied: check the "
+                "keys of the connection that is named as object_store_conn_id, and that they may list"
             ),
         ),
         (
@@ -403,6 +490,8 @@ def test_a_driver_s_environment_logs_it_in_to_the_object_store(
     assert ModelRegistry("s3://bucket/models").names() == []
 
 
-def test_a_publication_needs_no_registry_to_be_parsed() -> None:
-    publish = WasmPublishOperator(task_id="publish", project="p")
+def test_a_publication_needs_no_registry_to_be_parsed_and_one_before_it_builds() -> None:
+    publish = WasmPublishOperator(task_id="publish", project="/no/such/project")
     assert (publish.registry, publish.wasmline_conn_id) == (None, "wasmline_default")
+    with pytest.raises(AirflowNotFoundException, match="registry not given"):
+        publish.execute({})

@@ -9,7 +9,7 @@ import pytest
 
 from wasmline.errors import RegistryUnavailable
 from wasmline.registry.storage_options import options_of, storage_options
-from wasmline.registry.storage_probe import can_open, probe_storage
+from wasmline.registry.storage_probe import is_tried, probe_registry, probe_storage
 
 OPTIONS = {"s3": {"key": "ours"}}
 
@@ -49,7 +49,32 @@ def test_a_probe_says_which_step_failed(tmp_path: Path) -> None:
         probe_storage("nowhere://a/b")
 
 
-def test_a_url_without_a_driver_cannot_be_opened(tmp_path: Path) -> None:
-    assert can_open(str(tmp_path))
-    assert can_open("memory://probe")
-    assert not can_open("nowhere://a/b")
+def test_a_probe_writes_to_no_link_that_another_user_has_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / ".wasmline_probe").symlink_to(tmp_path / "file")
+    assert probe_storage(str(tmp_path)) == ""
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_registry_on_a_disk_keeps_no_file_of_a_probe_and_one_in_a_store_that_of_its_writers(tmp_path: Path) -> None:
+    probe_registry(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    root = f"memory://{tmp_path}"
+    probe_registry(root)
+    probe_registry(root)
+    assert fsspec.url_to_fs(root)[0].find(str(tmp_path)) == [f"{tmp_path}/.create_probe"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("/folder", True),
+        ("s3a://bucket/a", True),
+        ("http://host/a", False),
+        ("memory://a", False),
+        ("simplecache::s3://bucket/a", False),
+        ("/folder::s3://bucket/a", False),
+    ],
+)
+def test_only_disks_and_object_stores_are_tried(url: str, expected: bool) -> None:
+    assert is_tried(url) == expected
