@@ -92,11 +92,11 @@ class SparkJobHook(SparkSubmitHook):
     def master(self) -> str:
         return str(self._connection["master"])
 
-    def settings_digest(self, launcher: str | None = None) -> str:
+    def settings_digest(self, launcher: str | None = None, login: ObjectStoreLogin | None = None) -> str:
         """Identify the driver's settings: master, deploy mode, launcher, the arguments given here.
 
-        Names and contents of ``py_files`` count if this machine starts the driver; on a launcher's, the paths are its
-        own.
+        If this machine starts the driver, names and contents of ``py_files`` count; on a launcher's, the paths are its
+        own. If the driver runs here, so does what identifies its login: a driver keeps the one with which it started.
         """
         where = {"master": self.master, "deploy_mode": self._connection["deploy_mode"], "launcher": launcher}
         settings = {**where, **self._given}
@@ -104,6 +104,8 @@ class SparkJobHook(SparkSubmitHook):
             files = str(self._given["options"].get("py_files") or "").split(",")
             contents = [_content(Path(name)) for name in files if name]
             settings |= {"options": self._given["options"] | {"py_files": contents}}
+            if login and not self.on_cluster:
+                settings |= {"object_store": login.identity()}
         return digest_of(json.dumps(settings, sort_keys=True, default=str).encode())
 
     @property

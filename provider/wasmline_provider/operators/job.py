@@ -403,7 +403,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
                 start_driver,
                 before_order=before_order,
                 launch_request=placement.launch_request,
-                submit_digest=spark.settings_digest(self.launcher),
+                submit_digest=spark.settings_digest(self.launcher, login),
                 restart_stopped=self.restarts_stopped,
                 earlier_run=self._earlier_run(context),
                 silent_run=self._silent_run(context),

@@ -310,6 +310,17 @@ def test_a_handler_s_file_is_the_same_in_another_folder_and_another_one_with_oth
     assert digest("bundle-1", "a") == digest("bundle-2", "a") != digest("bundle-2", "b")
 
 
+def test_a_driver_that_runs_here_is_another_one_with_another_login_but_not_with_another_secret(connect: Any) -> None:
+    def digest(host: str = "local", launcher: str | None = None, **fields: str) -> str:
+        login = ObjectStoreLogin(**{"access_key": "a", "secret_key": "s", **fields})
+        return str(connect({"host": host}).settings_digest(launcher, login))
+
+    assert digest() == digest(secret_key="t")
+    assert len({digest(), digest(access_key="b"), digest(endpoint_url="http://s3:1"), digest(region="eu")}) == 4
+    assert digest(session_token="t") == digest(session_token="u", access_key="b"), "temporary keys"
+    assert digest(launcher="l") == digest(launcher="l", access_key="b")
+
+
 def test_what_a_driver_needs_here_is_there_before_it_is_ordered(
     connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
