@@ -3,8 +3,10 @@
 * `list_jobs`: the jobs, with the state of their runs.
 * `show_history`: who changed a transform or a job, when and why; where jobs began each generation of a transform.
 * `show_logs`: the last lines that the guests of a transform have logged.
-* `list_dead_letters`: the dead-letter topics, or the dead letters of one by transform, error and source.
-* `show_dead_letter`: one of them whole, with the record that failed.
+* `list_dead_letters`: the dead-letter topics, or the dead letters of one by transform, error and source: of each group
+  also the reason and the position of the last one.
+* `show_dead_letter`: one of them whole, with the record that failed. Of `orders.dlq-0@42`, 0 is the partition, 42 the
+  offset.
 * `show_progress`: where the next run of a job continues.
 
 They change nothing. The result of a run is in the log of its task, and among its XComs: both stay in Airflow, also what
@@ -117,7 +119,7 @@ with DAG(
     params={
         "topic": name("Dead-letter topic", choices.dead_letter_topics, "The topic of the dead letter."),
         "partition": number("Partition", "The partition of that topic.", 0, default=0),
-        "offset": number("Offset", "The offset of the dead letter.", 0),
+        "offset": number("Offset", "The offset of the dead letter, such as 42 of orders.dlq-0@42.", 0),
     },
     **FORM,
 ) as show_dead_letter:

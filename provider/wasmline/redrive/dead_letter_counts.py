@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from wasmline.control import RedriveState
 from wasmline.dead_letters import OTHER, label
+from wasmline.printable import bounded_line
 from wasmline.redrive.dead_letter_reader import StoredDeadLetter
 
 MAX_GROUPS = 1_000
@@ -18,7 +19,11 @@ MAX_NAME = 300
 
 @dataclass(slots=True, kw_only=True)
 class DeadLetterCount:
-    """The dead letters of one group. pending: those that were not redriven. first_ms, last_ms: Unix milliseconds."""
+    """The dead letters of one group.
+
+    pending: those that were not redriven. first_ms, last_ms: Unix milliseconds. last_position, last_reason: of the one
+    with the latest time, its ``topic-partition@offset`` and its reason as one bounded line.
+    """
 
     transform: str
     error: str
@@ -27,6 +32,8 @@ class DeadLetterCount:
     pending: int = 0
     first_ms: int
     last_ms: int
+    last_position: str = ""
+    last_reason: str = ""
 
 
 def count_dead_letters(letters: Iterable[StoredDeadLetter], state: RedriveState) -> list[DeadLetterCount]:
@@ -50,5 +57,7 @@ def count_dead_letters(letters: Iterable[StoredDeadLetter], state: RedriveState)
         count.dead_letters += 1
         count.pending += not letter.is_redriven(state)
         count.first_ms = min(count.first_ms, letter.timestamp)
-        count.last_ms = max(count.last_ms, letter.timestamp)
+        if letter.timestamp >= count.last_ms:
+            count.last_ms = letter.timestamp
+            count.last_position, count.last_reason = letter.position, bounded_line(failure.reason or "")
     return [count for _, count in sorted(counts.items())]

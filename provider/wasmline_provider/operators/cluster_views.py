@@ -242,8 +242,9 @@ class ListDeadLettersOperator(_ClusterViewOperator):
         ListDeadLettersOperator(task_id="list", topic="orders.dlq")
 
     Returns ``counts`` of the topic: ``transform``, ``error``, ``source_topic``, ``dead_letters``, ``pending`` (how many
-    were not redriven), and the times ``first`` and ``last``. Without a topic it returns ``topics``: the dead-letter
-    topics that deployments and jobs write to, each with its users. The other list is empty.
+    were not redriven), the times ``first`` and ``last``, and of the last one ``last_dead_letter``, its position such as
+    ``orders.dlq-0@42``, and ``last_reason``. Without a topic it returns ``topics``: the dead-letter topics that
+    deployments and jobs write to, each with its users. The other list is empty.
 
     :param topic: the dead-letter topic; None or empty for the topics that there are.
     :param kafka_conn_id: the connection of the cluster.
@@ -420,6 +421,8 @@ def _dead_letter_counts(config: KafkaConfig, topic: str) -> list[dict[str, Any]]
             "pending": each.pending,
             "first": moment(each.first_ms),
             "last": moment(each.last_ms),
+            "last_dead_letter": each.last_position,
+            "last_reason": each.last_reason,
         }
         for each in count_dead_letters(reader.read(), reader.state())
     ]

@@ -136,6 +136,8 @@ def test_dead_letters_are_counted_and_shown_whole(show: Show, connected: Running
             "pending": 2,
             "first": "1970-01-01T00:00:01Z",
             "last": "1970-01-01T00:00:01Z",
+            "last_dead_letter": f"{topic}-0@1",
+            "last_reason": "no",
         }
     ]
     letter = show("show_dead_letter", topic=topic, offset=1)

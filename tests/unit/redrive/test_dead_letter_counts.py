@@ -14,9 +14,9 @@ STATE = RedriveState(
 )
 
 
-def letter(offset: int, source: str) -> StoredDeadLetter:
+def letter(offset: int, source: str, reason: str = "no") -> StoredDeadLetter:
     headers = [
-        *failure(error="GuestTrap", reason="no"),
+        *failure(error="GuestTrap", reason=reason),
         *origin(transform="t@1.0.0", digest="d"),
         *coordinates(TopicPartition(source, 0), 0),
     ]
@@ -29,6 +29,13 @@ def test_groups_have_their_counts_and_times() -> None:
     assert (one.source_topic, one.dead_letters, one.pending) == ("a", 1, 1)
     assert (two.source_topic, two.dead_letters, two.pending, two.first_ms, two.last_ms) == ("b", 2, 1, 8, 9)
     assert (two.transform, two.error) == ("t@1.0.0", "GuestTrap")
+
+
+def test_a_group_has_the_position_and_the_reason_of_its_last_dead_letter_by_time() -> None:
+    [found] = count_dead_letters([letter(4, "a", "new\n\x1b[31m" + "x" * 5_000), letter(5, "a", "old")], STATE)
+    assert (found.last_ms, found.last_position) == (6, "orders.dlq-0@4")
+    assert found.last_reason.startswith("new \\u001b[31mxxx")
+    assert len(found.last_reason) < 1_100
 
 
 def test_all_groups_beyond_the_maximum_are_one() -> None:
