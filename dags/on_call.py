@@ -135,8 +135,8 @@ with DAG(
             minLength=1,
             examples=["start", "end", "-1000", "+1"],
             title="Continue at",
-            description="start or end of the topic, an offset, so many records before (-N) or after (+N) the current "
-            "progress, or the first record of a time such as 2026-11-26T16:00:00Z.",
+            description="start (or earliest) or end (or latest) of the topic, an offset, so many records before (-N) "
+            "or after (+N) the current progress, or the first record of a time such as 2026-11-26T16:00:00Z.",
         ),
         "partitions": Param(
             None,

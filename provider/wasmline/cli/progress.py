@@ -56,9 +56,10 @@ def set_(
 ) -> None:
     """Set where the next run of a job continues: the same for every mode and delivery.
 
-    --to is the start or the end of the topic, an offset, so many records after or before the current progress, or the
-    first record of a time such as 2026-11-26T16:00:00Z. Progress that goes back processes records again, and writes
-    their outputs again; progress that goes forward skips records. Refused while the job has a driver.
+    --to is the start (or earliest) or the end (or latest) of the topic, an offset, so many records after or before the
+    current progress, or the first record of a time such as 2026-11-26T16:00:00Z. Progress that goes back processes
+    records again, and writes their outputs again; progress that goes forward skips records. Refused while the job has
+    a driver.
     """
     from wasmline.errors import InvalidJob
     from wasmline.job_offsets.progress_change import read_progress, set_progress

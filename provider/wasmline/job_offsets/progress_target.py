@@ -1,4 +1,4 @@
-"""Targets of a change of progress, as users write them: ``start``, ``end``, an offset, ``+N``, ``-N`` or a time."""
+"""Targets of a change of progress, as users write them: a word, an offset, ``+N``, ``-N`` or a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from wasmline.errors import InvalidJob
 from wasmline.job_offsets.progress_change import JobProgress
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.moments import parse_moment
+
+WORDS = {"start": "start", "earliest": "start", "end": "end", "latest": "end"}
+"""``earliest`` and ``latest`` are the words of Kafka's tools."""
 
 RELATIVE = re.compile(r"[+-][0-9]{1,18}")
 OFFSET = re.compile(r"[0-9]{1,18}")
@@ -30,7 +33,8 @@ class ProgressTarget:
     def parse(cls, text: str, partitions: Collection[int] = ()) -> ProgressTarget:
         """Return the target that a text names. Raises InvalidJob for another text."""
         time_ms = None
-        if text not in ("start", "end") and not RELATIVE.fullmatch(text) and not OFFSET.fullmatch(text):
+        text = WORDS.get(text, text)
+        if text not in WORDS and not RELATIVE.fullmatch(text) and not OFFSET.fullmatch(text):
             try:
                 time_ms = parse_moment(text)
             except ValueError:

@@ -179,8 +179,8 @@ class SetProgressOperator(_JobActionOperator):
     Returns ``job`` and ``offsets``: the next offset to read of each partition. Fails with JobBusy while the job runs.
 
     :param job: the job.
-    :param to: ``start`` or ``end`` of the topic, an offset, ``+N`` or ``-N`` records from the current progress, or a
-        time: the first record of it.
+    :param to: ``start`` or ``end`` of the topic, also ``earliest`` or ``latest``, an offset, ``+N`` or ``-N`` records
+        from the current progress, or a time: the first record of it.
     :param reason: why; required, and kept in the history of the job.
     :param partitions: only these; None or empty for all.
     :param kafka_conn_id: the connection of the cluster.
