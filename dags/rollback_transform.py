@@ -30,7 +30,8 @@ with DAG(
             minLength=1,
             examples=[*read_form_choices(demo_settings.KAFKA).transforms],
             title="Transform",
-            description="The name that wasmline list shows.",
+            description="The name that wasmline list shows. One that serves a model goes back by the DAG "
+            "rollback_delivery_eta (RollbackModelOperator), with its champion.",
         ),
         "version": Param(
             None,

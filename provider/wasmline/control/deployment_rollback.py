@@ -78,7 +78,7 @@ def plan_deployment_rollback(
     if target.spec.model != current.spec.model:
         raise InvalidRollback(
             f"generations {current.generation} and {target.generation} of {name} serve different models: use "
-            "wasmline models rollback, which changes the champion as well",
+            "wasmline models rollback, or RollbackModelOperator in Airflow, which change the champion as well",
             name=name,
         )
     restored = _restored_generation(target.generation, by_number)
