@@ -87,6 +87,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(days=1),
+    default_args={"retries": 5, "retry_delay": timedelta(seconds=30)},
     tags=["wasmline", "example"],
     params={
         "since": Param(
