@@ -78,7 +78,7 @@ with DAG(
         max_attempts=5,
         retry_delay_ms=500,
         mode="parallel",
-        ordering="KEY",
+        ordering="key",
         max_concurrency="{{ params.max_concurrency }}",
         delivery="exactly_once",
         trigger_interval="{{ params.pause }}",

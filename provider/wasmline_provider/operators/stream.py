@@ -69,7 +69,7 @@ class SparkStreamOperator(SparkJobOperator):
             dead_letter_topic="orders.dlq",
             max_attempts=5,
             mode="parallel",
-            ordering="KEY",
+            ordering="key",
             max_concurrency=100,
             delivery="exactly_once",
             spark_options={"py_files": "/opt/airflow/dags/enrichment.py"},
@@ -107,8 +107,9 @@ class SparkStreamOperator(SparkJobOperator):
     :param shards: the number of tasks over which each micro-batch is spread, by key.
     :param ordering: which records wait for each other in mode parallel: those of a ``key``, a ``partition``, or none
         (``unordered``).
-    :param max_concurrency: how many calls run at a time in each task of mode parallel.
-    :param commit_interval_ms: how often mode parallel commits.
+    :param max_concurrency: how many calls run at a time in each task of mode parallel; None is 16 for a function, and
+        one for each processor of the executor's machine for a transform.
+    :param commit_interval_ms: how often mode parallel commits; None is 5,000, and 100 with ``exactly_once``.
     :param lease_seconds: the duration of a lease in mode parallel; a new generation and a stop end a lease at once.
     :param tasks: how many tasks share the partitions in mode parallel; None is one for each slot, at most one for each
         partition.
