@@ -18,6 +18,9 @@ from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE as KAFKA_VARIABLE
 from wasmline_provider.hooks.object_store import ObjectStoreLogin
 from wasmline_provider.hooks.spark import SUBMISSION, UPLOAD, SparkJobHook
+from wasmline_provider.operators.stream import SparkStreamOperator
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "executors.md"
 
 SECRET = "hunter2-never-to-be-seen"
 KAFKA = KafkaConfig(
@@ -184,6 +187,24 @@ def test_a_driver_on_kubernetes_is_submitted_with_files_of_its_image_and_a_secre
         SUBMISSION["k8s"]: "false",
     }
     assert SECRET not in " ".join(command)
+
+
+@pytest.mark.usefixtures("kubernetes_client")
+def test_the_stream_on_kubernetes_of_the_page_is_submitted(connect: Any) -> None:
+    section = PAGE.read_text().partition("\n## Deploy mode cluster\n")[2]
+    connection = json.loads(section.partition("```json\n")[2].partition("```")[0])
+    names: dict[str, Any] = {"SparkStreamOperator": SparkStreamOperator}
+    exec(section.partition("```python\n")[2].partition("```")[0], names)  # noqa: S102
+    made = names["clean"]
+    hook = connect(connection, conf=made.conf, jars=made.jars, options=made.spark_options, application=made.application)
+    command = hook.command(made.job, "run-1")
+    assert option(command, "--master") == "k8s://https://api.cluster:6443"
+    assert option(command, "--jars").count("local:///") == 6
+    assert settings(command) == {
+        **made.conf,
+        "spark.kubernetes.namespace": "spark",
+        SUBMISSION["k8s"]: "false",
+    }
 
 
 @pytest.mark.usefixtures("kubernetes_client")
