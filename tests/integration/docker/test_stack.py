@@ -13,12 +13,14 @@ from urllib.request import urlopen
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+import demo_settings
+from delivery.generator import generate
 from support.containers.native_services import NativeServices
 from support.supervision.processes import kill
 from wasmline.control import JobTopic, control_topics
 from wasmline.errors import JobNotFound
 from wasmline.job_specs import JobReport
-from wasmline.kafka import read_to_end
+from wasmline.kafka import Topics, produce_all, read_to_end
 from wasmline.local.ports import HOST
 from wasmline.local.process import wait_until
 from wasmline_provider.local import AirflowApi
@@ -31,6 +33,7 @@ STREAMS = {"delivery-distance": 0, "enrich-over-http": 1}
 """The endless streams, with the distance of their metrics' ports from the first one."""
 
 ORDERS = 300
+DELIVERIES = 2_000
 
 
 class Stack:
@@ -58,6 +61,10 @@ class Stack:
                 return jobs.report(job, jobs.order(job).spec.run)
             except JobNotFound:
                 return None
+
+    def features(self) -> int:
+        """Return how many records the topic of features has."""
+        return sum(Topics(self.services.kafka).end_offsets(demo_settings.FEATURES).values())
 
     def is_running(self, job: str) -> bool:
         report = self.report(job)
@@ -132,8 +139,16 @@ def test_a_training_ends_while_the_endless_streams_of_both_demos_run(stack: Stac
     enriched = lambda: len(list(read_to_end(services.kafka, "orders.enriched"))) == ORDERS  # noqa: E731
     assert wait_until(enriched, START_TIMEOUT_S), stack.report("enrich-over-http")
 
-    training = stack.start_run("retrain_delivery_eta", since="beginning", min_new_rows=0)
+    features = stack.features()
+    made = ((each.key, each.value, None, each.timestamp_ms) for each in generate(DELIVERIES, seed=8))
+    produce_all(services.kafka, demo_settings.RAW, made)
+    assert wait_until(lambda: stack.features() > features + DELIVERIES / 2, START_TIMEOUT_S), stack.report(
+        demo_settings.TRANSFORM
+    )
+    training = stack.start_run("retrain_delivery_eta", min_new_rows=500)
     stack.await_success("retrain_delivery_eta", training)
+    states = {task.task: task.state for task in api.tasks("retrain_delivery_eta", training)}
+    assert states["train"] == "success", "with new records it is not skipped"
 
     assert all(map(stack.is_running, STREAMS)), {job: stack.report(job) for job in STREAMS}
     cores = {each["name"]: each["cores"] for each in stack.applications()}
