@@ -152,13 +152,18 @@ def test_only_the_end_of_a_task_stops_its_run_and_no_eviction_does(tasks: Waitin
 @pytest.mark.long
 @pytest.mark.timeout(0)
 def test_to_delete_the_rows_of_tasks_that_wait_stops_no_stream(tasks: WaitingTasks) -> None:
-    """``airflow db clean`` deletes them in any state, by the time of their start."""
+    """``airflow db clean`` deletes them in any state, by the time of their start; the scheduler makes them anew."""
+    jobs = (tasks.worker, tasks.triggerer)
+    runs = {job: tasks.order(job).spec.run for job in jobs}
+    waiting = {tasks.worker: "running", tasks.triggerer: "deferred"}
     clean = ["db", "clean", "--tables", "task_instance", "--skip-archive", "--yes", "--clean-before-timestamp"]
     until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     subprocess.run([sys.executable, "-m", "airflow", *clean, until], env=tasks.local.environment(), check=True)
     assert wait_until(lambda: tasks.has_logged("nobody has ended the task"), TIMEOUT_S)
-    assert wait_until(lambda: tasks.has_logged("goes on: nobody has ended its task"), TIMEOUT_S)
-    for job in (tasks.worker, tasks.triggerer):
+    assert wait_until(
+        lambda: {each.task: each.state for each in tasks.airflow.api.tasks(DAG, tasks.dag_run)} == waiting, TIMEOUT_S
+    )
+    for job in jobs:
         last = tasks.report(job)
         assert wait_until(lambda job=job, last=last: tasks.report(job) != last and tasks.runs(job), TIMEOUT_S)  # type: ignore[misc]
-        assert tasks.order(job).wanted == "running"
+        assert (tasks.order(job).spec.run, tasks.order(job).wanted) == (runs[job], "running")
