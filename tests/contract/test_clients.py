@@ -237,7 +237,16 @@ def end(clients: Clients, topic: str, isolation: IsolationLevel) -> int:
 def begin(clients: Clients, topic: str) -> int:
     place = confluent_kafka.TopicPartition(topic, 0)
     earliest = {place: OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
-    return int(clients.admin.list_offsets(earliest)[place].result(15).offset)
+
+    def found() -> int | None:
+        try:
+            return int(clients.admin.list_offsets(earliest)[place].result(15).offset)
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() != confluent_kafka.KafkaError.UNKNOWN_LEADER_EPOCH:
+                raise
+            return None  # of a topic that was created again: the client knows the epoch of the earlier one
+
+    return int(clients.until(lambda: [] if (offset := found()) is None else [offset])[0])
 
 
 def committed(clients: Clients, group: str, topic: str) -> int:

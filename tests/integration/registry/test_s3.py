@@ -228,7 +228,9 @@ class CommandLine:
     """The command line, with credentials in its environment alone."""
 
     def __init__(self, server: S3Server, folder: Path) -> None:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        inherited = {
+            each: value for each, value in os.environ.items() if not each.startswith(("AWS_", "WASMLINE_KAFKA"))
+        }
         no_files = {name: str(folder / "none") for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")}
         self.environment = inherited | server.environment | no_files | {"AWS_EC2_METADATA_DISABLED": "true"}
         self._folder = folder
