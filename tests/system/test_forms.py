@@ -133,16 +133,6 @@ def test_an_orphan_is_stopped_and_its_progress_set(on_call: OnCall, forms: Forms
     assert read_progress(config, on_call.job).offsets == {0: 7}
 
 
-def test_a_transform_is_rolled_back(on_call: OnCall, forms: Forms) -> None:
-    name = on_call.transform.name
-    form = forms.open("rollback_transform")
-    assert name in form.suggestions("transform")
-    forms.run("rollback_transform", form, transform=name, reason="2.0.0 is slow")
-    with closing(DeploymentTopic(on_call.kafka.config)) as deployments:
-        current = deployments.get(name)
-    assert (current.generation, current.spec.version) == (3, "1.0.0")
-
-
 def test_dead_letters_are_redriven(on_call: OnCall, forms: Forms) -> None:
     form = forms.open("redrive_dead_letters")
     assert on_call.dead_letter_topic in form.suggestions("topic")
@@ -155,9 +145,19 @@ def test_dead_letters_are_redriven(on_call: OnCall, forms: Forms) -> None:
     assert all(letter.is_redriven(reader.state()) for letter in reader.read())
 
 
+def test_a_transform_is_rolled_back(on_call: OnCall, forms: Forms) -> None:
+    name = on_call.transform.name
+    form = forms.open("rollback_transform")
+    assert name in form.suggestions("transform")
+    forms.run("rollback_transform", form, transform=name, reason="2.0.0 is slow")
+    with closing(DeploymentTopic(on_call.kafka.config)) as deployments:
+        current = deployments.get(name)
+    assert (current.generation, current.spec.version) == (3, "1.0.0")
+
+
 def test_what_is_on_the_cluster_is_seen_in_the_browser(on_call: OnCall, forms: Forms) -> None:
     run = forms.run("list_jobs", forms.open("list_jobs"))
-    forms.browser.get(f"{forms.airflow.api.url}/dags/list_jobs/runs/{run}/tasks/list/xcom")
+    forms.browser.get(f"{forms.airflow.api.url}/dags/list_jobs/runs/{run}/tasks/list")
 
     def is_seen(browser: Chrome) -> bool:
         return on_call.job in browser.find_element(By.TAG_NAME, "body").text
