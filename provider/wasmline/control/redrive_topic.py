@@ -107,8 +107,8 @@ Blocks = Mapping[tuple[int, int], tuple[int, ...]]
 class RedriveState:
     """What the redrive topic knows of one dead-letter topic.
 
-    stale: keys about dead letters that are gone.
-    unreadable: records of offsets that this release cannot read, with the reason: their dead letters count as pending.
+    stale: keys about dead letters that are gone: of a topic of this name that was deleted, or removed by retention.
+    unreadable: records of offsets that this release cannot read: their dead letters count as pending.
     """
 
     topic: TopicInfo
@@ -152,24 +152,22 @@ class RedriveTopic:
         stale: list[bytes] = []
         unreadable: list[str] = []
         for key, value in view.items():
+            offsets = _OFFSETS.fullmatch(key.removeprefix(prefix))
+            if not key.startswith(prefix) or (offsets and _is_gone(offsets, begins)):
+                stale.append(key)
+                continue
             record = f"record {bounded_line(key.decode(errors='replace'))} of {control_topics.REDRIVES}"
             try:
-                if not key.startswith(prefix):  # of a topic of this name that was deleted
-                    stale.append(key)
-                elif found := _OFFSETS.fullmatch(key.removeprefix(prefix)):
-                    partition, block = map(int, found.groups())
-                    if (block + 1) * BLOCK_OFFSETS <= begins.get(partition, 0):
-                        stale.append(key)  # retention has removed its dead letters
-                    else:
-                        unreadable.append(record)
-                        blocks[partition, block] = decode(RedrivenOffsets, value).boundaries
-                        unreadable.pop()
+                if offsets:
+                    blocks[_block(offsets)] = decode(RedrivenOffsets, value).boundaries
                 elif key == _redrive_key(topic, (redrive := decode(Redrive, value)).id):
                     redrives[redrive.id] = redrive
                 else:
                     logger.warning("%s is skipped: it is redrive %s", record, bounded_line(redrive.id))
             except UnsupportedSpecVersion as error:
                 logger.warning("%s is skipped: %s", record, bounded_line(error))
+                if offsets:
+                    unreadable.append(record)
         return RedriveState(
             topic=topic, redrives=redrives, blocks=blocks, stale=tuple(stale), unreadable=tuple(unreadable)
         )
@@ -224,6 +222,18 @@ class RedriveWriter:
     def close(self) -> None:
         """Close the Kafka client."""
         self._writer.close()
+
+
+def _block(offsets: re.Match[bytes]) -> tuple[int, int]:
+    """Return the partition and the block of the key of RedrivenOffsets."""
+    partition, block = map(int, offsets.groups())
+    return partition, block
+
+
+def _is_gone(offsets: re.Match[bytes], begins: Mapping[int, int]) -> bool:
+    """Return whether retention has removed all dead letters of a block."""
+    partition, block = _block(offsets)
+    return (block + 1) * BLOCK_OFFSETS <= begins.get(partition, 0)
 
 
 def _redrive_key(topic: TopicInfo, redrive: str) -> bytes:

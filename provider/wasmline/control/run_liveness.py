@@ -27,8 +27,7 @@ def is_live(jobs: JobTopic, job: str, run: str, *, starting_timeout_s: float = D
     A recent report is enough, also that of an order. If it is older, the clocks may differ, or the driver is held up:
     the report has to change while this waits, for up to DRIVER_HEARTBEAT_TIMEOUT_S, in which the time that readings
     take does not count. So a wrong clock costs time only, and a run that is taken for dead is fenced by the next one.
-    While Spark starts there are no reports:
-    ``starting_timeout_s`` counts from the last one.
+    While Spark starts there are no reports: ``starting_timeout_s`` counts from the last one.
     """
     return job in live_jobs(jobs, {job: run}, starting_timeout_s=starting_timeout_s)
 

@@ -127,9 +127,8 @@ def complete_progress_change(config: KafkaConfig, made: JobEvent, *, cause: Chan
     last_set = [each for each in read_job_events(config, made.job) if each.action == "set progress"][-1]
     with closing(JobTopic(config)) as jobs:
         claim = jobs.last_claim(made.job)
-    if claim is None or not claim.driver.startswith(DRIVER_PREFIX) or last_set != made:
-        return made.offsets
-    if claim.offsets == claim.left == made.offsets:
+    is_newest = claim is not None and claim.driver.startswith(DRIVER_PREFIX) and last_set == made
+    if claim is None or not is_newest or claim.offsets == claim.left == made.offsets:
         return made.offsets
     return set_progress(config, made.job, lambda _: made.offsets, cause=cause).offsets
 

@@ -127,7 +127,7 @@ class SourceRecords:
         self._source_topic = source_topic
         self._to_topic = to_topic
         self._timestamps = timestamps
-        self._refused = topic
+        self._dead_letter_topic = topic
         self._records = DeadLetterRecords(config)
         self._target = lru_cache(MAX_KNOWN_TOPICS)(self._describe)
 
@@ -167,7 +167,7 @@ class SourceRecords:
         if source is None and self._to_topic is None:
             return NO_SOURCE
         name = self._to_topic or (source.topic if source else "")
-        if name == self._refused or is_internal(name):
+        if name == self._dead_letter_topic or is_internal(name):
             return INTERNAL_TOPIC
         if (target := self._target(name)) is None:
             return NO_TOPIC
@@ -195,7 +195,7 @@ class SourceRecords:
 
     @cached_property
     def _sources(self) -> frozenset[str]:
-        return find_source_topics(self._config, self._refused)
+        return find_source_topics(self._config, self._dead_letter_topic)
 
 
 def is_internal(topic: str) -> bool:

@@ -37,7 +37,6 @@ class TransformOutputs:
     def __init__(self, config: KafkaConfig, deployment: Deployment) -> None:
         """Compile the module and start it once. Raises its ModuleError or TransformError, VersionNotFound."""
         self._deployment = deployment
-        self._deployments = DeploymentTopic(config)
         spec = replace(deployment.spec, max_failure_share=1.0)
         self.compression = spec.compression
         self._records = DeadLetterRecords(config)
@@ -47,6 +46,7 @@ class TransformOutputs:
         self._stats = BatchStats()
         limits = Topics(config).record_limits(spec.topics[1:])
         self._runner = TransformRunner(replace(deployment, spec=spec), self._instance, self._stats, limits)
+        self._deployments = DeploymentTopic(config)  # last: a module that does not start leaves no client open
 
     def convert(self, letters: Sequence[StoredDeadLetter]) -> Conversion:
         """Return the outputs of the dead letters' records, and then the dead letters of those that failed again.
