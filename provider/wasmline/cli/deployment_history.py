@@ -137,7 +137,7 @@ def _plan_lines(plan: DeploymentRollbackPlan) -> list[str]:
 
 
 def _event_rows(generation: GenerationHistory, current: Deployment) -> list[list[str]]:
-    state = current.state if generation.number == current.generation else "replaced"
+    state = generation.state(current)
     rows = []
     for event in generation.events:
         cause, restored = event.cause, event.restored_generation
@@ -166,5 +166,5 @@ def _offset_rows(offsets: GenerationOffsets) -> list[list[str]]:
             str(start.offsets.get(partition, "?")),
             "-" if end is None else str(end.get(partition, "?")),
         ]
-        for partition in sorted({*start.offsets, *(end or ())})
+        for partition in offsets.partitions
     ]

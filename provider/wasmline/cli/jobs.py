@@ -110,13 +110,13 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
 
 
 def _row(each: JobOverview, now: int) -> list[str]:
-    stream, report = each.order.spec.stream, each.report
+    report = each.report
     return [
         bounded_line(each.order.spec.job),
         each.condition(now),
         each.wanted,
         each.mode,
-        stream.delivery if stream else "-",
+        each.delivery or "-",
         bounded_line(each.work or "-"),
         "-" if report is None else f"{max(0, now - report.updated_ms) // 1_000} s",
         bounded_line(each.message) or "-",

@@ -99,6 +99,11 @@ class GenerationOffsets:
     end: Mapping[int, int] | None
     report: JobReport | None
 
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions with a begin or an end, sorted."""
+        return sorted({*self.start.offsets, *(self.end or ())})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationHistory:
@@ -112,6 +117,10 @@ class GenerationHistory:
     def deployment(self) -> Deployment:
         """The deployment after the last event."""
         return self.events[-1].deployment
+
+    def state(self, current: Deployment) -> str:
+        """Return the state of the generation, beside the ``current`` deployment: ``replaced`` unless it is that."""
+        return current.state if self.number == current.generation else "replaced"
 
 
 class HistoryTopic:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
 
-from wasmline.control.deployment_history import ChangeCause, GenerationHistory, HistoryTopic
+from wasmline.control.deployment_history import ChangeCause, DeploymentEvent, GenerationHistory, HistoryTopic
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.deployment_topic import DeploymentTopic, deploy
 from wasmline.control.module_store import ModuleStore
@@ -118,17 +118,11 @@ def find_rollback(config: KafkaConfig, name: str, run: str, *, replaced: int | N
     ``replaced``: the generation that the rollback is to replace; earlier rollbacks of the run do not count. Raises
     Conflict if another generation was deployed after that rollback, DeploymentNotFound.
     """
-    first_events = [each.events[0] for each in HistoryTopic(config).generations(name)]
-    with closing(DeploymentTopic(config)) as deployments:  # after the history: one that is newer was deployed since
-        current = deployments.get(name)
-    made = [
-        each.deployment.generation
-        for each in first_events
-        if each.action == "rollback" and each.cause.run == run and each.deployment.generation > (replaced or 0)
-    ]
-    if made and made[-1] != current.generation:
-        raise _replaced(run, "rolled back", name, made[-1], current)
-    return current if made else None
+
+    def is_it(event: DeploymentEvent) -> bool:
+        return event.action == "rollback" and event.deployment.generation > (replaced or 0)
+
+    return _made_by(config, name, run, is_it)
 
 
 def find_deploy(config: KafkaConfig, spec: DeploymentSpec, run: str) -> Deployment | None:
@@ -136,27 +130,30 @@ def find_deploy(config: KafkaConfig, spec: DeploymentSpec, run: str) -> Deployme
 
     Raises Conflict if another generation was deployed after it.
     """
-    made = [
-        each.deployment.generation
-        for each in HistoryTopic(config).generations(spec.name)
-        if (first := each.events[0]).action == "deploy" and first.cause.run == run and first.deployment.spec == spec
-    ]
+    return _made_by(config, spec.name, run, lambda event: event.action == "deploy" and event.deployment.spec == spec)
+
+
+def _made_by(config: KafkaConfig, name: str, run: str, is_it: Callable[[DeploymentEvent], bool]) -> Deployment | None:
+    """Return the current deployment if it is the last generation that ``run`` made by such an event; None without one.
+
+    Raises Conflict if another generation is current.
+    """
+    first_events = [each.events[0] for each in HistoryTopic(config).generations(name)]
+    made = [each for each in first_events if each.cause.run == run and is_it(each)]
     if not made:
         return None
     with closing(DeploymentTopic(config)) as deployments:  # after the history: one that is newer was deployed since
-        current = deployments.get(spec.name)
-    if made[-1] != current.generation:
-        raise _replaced(run, "deployed", spec.name, made[-1], current)
+        current = deployments.get(name)
+    last = made[-1]
+    if last.deployment.generation != current.generation:
+        action = "deployed" if last.action == "deploy" else "rolled back"
+        raise Conflict(
+            f"{run} has {action} {name} in generation {last.deployment.generation}, and generation "
+            f"{current.generation} is current: nothing was changed",
+            name=name,
+            generation=current.generation,
+        )
     return current
-
-
-def _replaced(run: str, action: str, name: str, made: int, current: Deployment) -> Conflict:
-    return Conflict(
-        f"{run} has {action} {name} in generation {made}, and generation {current.generation} is current: nothing was "
-        "changed",
-        name=name,
-        generation=current.generation,
-    )
 
 
 def _restored_generation(number: int, by_number: Mapping[int, GenerationHistory]) -> int:

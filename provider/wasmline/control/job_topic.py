@@ -166,6 +166,12 @@ class JobOverview:
         return stream.mode if stream else "training"
 
     @property
+    def delivery(self) -> str | None:
+        """That of a stream; None for a training."""
+        stream = self.order.spec.stream
+        return stream.delivery if stream else None
+
+    @property
     def work(self) -> str | None:
         """What the job processes or trains, as text."""
         spec = self.order.spec

@@ -26,6 +26,12 @@ def given(value: Any) -> Any:
     return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 
+def given_number(value: int | str | None) -> int | None:
+    """Return a whole number that a template may have rendered as text, or None if it rendered to nothing."""
+    number = given(value)
+    return None if number is None else int(number)
+
+
 def require_jobs(*jobs: Any) -> None:
     """Raise InvalidJob for a value that is no name of a job."""
     for job in jobs:

@@ -12,6 +12,7 @@ from wasmline.errors import InvalidRedrive, InvalidSpec, RecordNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.argument_checks import (
     given,
+    given_number,
     is_final,
     require_jobs,
     require_names,
@@ -97,7 +98,7 @@ class ListJobsOperator(_ClusterViewOperator):
                 "condition": each.condition(now),
                 "wanted": each.wanted,
                 "mode": each.mode,
-                "delivery": each.order.spec.stream.delivery if each.order.spec.stream else None,
+                "delivery": each.delivery,
                 "work": each.work,
                 "reported": moment(each.report.updated_ms) if each.report else None,
                 "message": each.message,
@@ -357,7 +358,7 @@ class ShowProgressOperator(_ClusterViewOperator):
 
 
 def _limit(rendered: int | str | None) -> int:
-    return MAX_SHOWN if rendered is None or given(rendered) is None else int(rendered)
+    return given_number(rendered) or MAX_SHOWN
 
 
 def _shown(value: Any) -> Any:
@@ -376,7 +377,7 @@ def _changes(generation: GenerationHistory, current: Deployment) -> list[dict[st
     from wasmline.documents import plain
     from wasmline.moments import moment
 
-    state = current.state if generation.number == current.generation else "replaced"
+    state = generation.state(current)
     return [
         {
             "generation": generation.number,
@@ -403,7 +404,7 @@ def _offsets(offsets: GenerationOffsets) -> list[dict[str, Any]]:
             "start": start.offsets.get(partition),
             "end": end.get(partition),
         }
-        for partition in sorted({*start.offsets, *end})
+        for partition in offsets.partitions
     ]
 
 

@@ -12,6 +12,7 @@ from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.operators.argument_checks import (
     given,
+    given_number,
     is_final,
     is_true,
     require_flags,
@@ -210,16 +211,16 @@ class WasmDeployOperator(MultipleOutputsOperator):
         """``models``: the model registry whose champion this has to be; None for any."""
         from wasmline.control import deploy, find_deploy
 
-        expected, cause = _number(self.expected_generation), change_cause(context, self.reason, self.by)
+        expected, cause = given_number(self.expected_generation), change_cause(context, self.reason, self.by)
+        made = find_deploy(kafka, wanted, cause.run)
         if models is not None:
             from wasmline.training import deploy_champion, require_champion
 
-            require_champion(models, wanted)
-        if (made := find_deploy(kafka, wanted, cause.run)) is not None:
-            return made
-        if models is not None:
+            if made is not None:
+                require_champion(models, wanted)
+                return made
             return deploy_champion(kafka, wanted, wasm, models=models, expected_generation=expected, cause=cause)
-        return deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
+        return made or deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
 
     @property
     def _is_champion_only(self) -> bool:
@@ -355,14 +356,14 @@ class WasmRollbackOperator(MultipleOutputsOperator):
         from wasmline.control import find_rollback, plan_deployment_rollback, roll_back_deployment
 
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
-        replaced = _number(self.expected_generation)
+        replaced = given_number(self.expected_generation)
         if (made := find_rollback(kafka, self.name, run_name(context), replaced=replaced)) is not None:
             return made
         plan = plan_deployment_rollback(
             kafka,
             self.name,
             version=given(self.version),
-            generation=_number(self.generation),
+            generation=given_number(self.generation),
             expected_generation=replaced,
         )
         if plan.target.state == "paused":
@@ -377,7 +378,7 @@ class WasmRollbackOperator(MultipleOutputsOperator):
 
         with closing(DeploymentTopic(KafkaHook(self.kafka_conn_id).get_conn())) as deployments:
             current = deployments.get(self.name)
-            if current.generation == _number(self.expected_generation):
+            if current.generation == given_number(self.expected_generation):
                 deployments.pause_generation(current, str(self.reason), run=run_name(context))
             return deployments.get(self.name)
 
@@ -449,11 +450,6 @@ class WasmResumeOperator(_TransformActionOperator):
     """
 
     action = "resume"
-
-
-def _number(rendered: int | str | None) -> int | None:
-    """Return a generation that a template may have rendered as text."""
-    return None if rendered is None or given(rendered) is None else int(rendered)
 
 
 def _result(deployment: Deployment) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidSpec
-from wasmline_provider.operators.argument_checks import given, require_numbers
+from wasmline_provider.operators.argument_checks import given_number, require_numbers
 from wasmline_provider.operators.user_action import UserActionOperator
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class PruneModulesOperator(UserActionOperator):
         from wasmline.control import plan_module_pruning, prune_modules
 
         require_numbers(InvalidSpec, 1, keep_generations=self.keep_generations, kind=int)
-        keep = given(self.keep_generations)
-        plan = plan_module_pruning(config, keep_generations=None if keep is None else int(keep))
+        plan = plan_module_pruning(config, keep_generations=given_number(self.keep_generations))
         for each in plan.lost_generations:
             self.log.info("generation %d of %s loses its module", each.generation, each.transform)
         done = prune_modules(config, plan, cause=cause)
