@@ -74,6 +74,44 @@ def get_provider_info() -> dict[str, Any]:
                 },
             }
         ],
+        "config": {
+            "wasmline": {
+                "description": "The page of Wasmline in Airflow's UI.",
+                "options": {
+                    "kafka_conn_id": {
+                        "description": "The connection of the cluster that the page shows.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": None,
+                        "default": "kafka_default",
+                    },
+                    "wasmline_conn_id": {
+                        "description": "The connection with the registries of modules and models that the page shows.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": None,
+                        "default": "wasmline_default",
+                    },
+                    "page_payloads": {
+                        "description": "Whether the page shows keys, values and headers of records to whoever may "
+                        "read it.",
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": None,
+                        "default": "True",
+                    },
+                    "page_action_permission": {
+                        "description": "A custom view of the auth manager on which PUT permits all actions of the "
+                        "page, also to users who may not edit DAGs. The simple auth manager has none.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "Wasmline",
+                        "default": "",
+                    },
+                },
+            }
+        },
+        "plugins": [{"name": "wasmline", "plugin-class": "wasmline_provider.plugin.WasmlinePlugin"}],
         "extra-links": ["wasmline_provider.links.JobStatusLink", "wasmline_provider.links.SparkUiLink"],
         "asset-uris": [
             {

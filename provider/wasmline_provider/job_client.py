@@ -17,7 +17,7 @@ from wasmline.job_specs import DRIVER_START_TIMEOUT_S, JobReport, JobSpec, JobSt
 from wasmline_provider.run_decision import Action, CurrentRun, decide
 
 if TYPE_CHECKING:
-    from wasmline.control import JobOrder, JobTopic, LaunchRequest, StoppedBy
+    from wasmline.control import ChangeCause, JobOrder, JobTopic, LaunchRequest, StoppedBy
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
@@ -83,6 +83,7 @@ class JobClient:
         restart_stopped: bool = True,
         earlier_run: str = "",
         silent_run: SilentRun | None = None,
+        cause: ChangeCause | None = None,
     ) -> EnsuredRun:
         """Ensure that a run of ``spec`` is live, and return it with the action that this took.
 
@@ -101,6 +102,7 @@ class JobClient:
         earlier_run: the run of an earlier try of the caller; one that a user has stopped is left as it is, too.
         silent_run: a run that was watched in vain for another report: it is not waited for if it has none by now,
             unless its driver is being started.
+        cause: the user and the task, kept with the order of a run that this starts.
 
         Raises DuplicateJob if another job does the same processing, JobBusy if another owner's run is live that is not
         a continuous stream, or while others order the job again and again.
@@ -121,7 +123,9 @@ class JobClient:
                     self.stop(_run(folder, current.order.spec), timeout=self._heartbeat, by="system")
                 run = _run(folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
                 before_order(run)
-                self._start(replace(spec, run=run.run), run, start_driver, current, launch_request, submit_digest)
+                self._start(
+                    replace(spec, run=run.run), run, start_driver, current, launch_request, submit_digest, cause
+                )
             except Conflict:
                 continue  # another client ordered the job since it was read
             return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
@@ -143,11 +147,14 @@ class JobClient:
         replaced: CurrentRun | None,
         launch_request: LaunchRequest | None,
         submit_digest: str,
+        cause: ChangeCause | None,
     ) -> None:
         """Order a run and start its driver, unless a launcher does. Raises Conflict.
 
         A run that has no driver by an error, or by the exception of a signal, is reported as failed.
         """
+        from wasmline.control import NO_CAUSE
+
         ordered = False
         try:
             self._jobs.submit(
@@ -156,6 +163,7 @@ class JobClient:
                 launch=launch_request,
                 replaces=None if replaced is None else replaced.order,
                 dead_report=None if replaced is None or replaced.is_live else replaced.report,
+                cause=cause or NO_CAUSE,
             )
             ordered = True
             if launch_request is None:

@@ -1,5 +1,7 @@
 """Deployments and jobs: their state in the control topics of the user's own cluster."""
 
+from wasmline.control.cluster_follower import ClusterFollower
+from wasmline.control.cluster_state import ClusterState, JobView
 from wasmline.control.dead_runs import DeadRun, DeadRunDetector
 from wasmline.control.deployment_health import DeploymentHealth, read_deployment_health
 from wasmline.control.deployment_history import (
@@ -16,6 +18,7 @@ from wasmline.control.deployment_rollback import (
     find_deploy,
     find_rollback,
     plan_deployment_rollback,
+    plan_rollback_of,
     roll_back_deployment,
 )
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleOffsets
@@ -40,6 +43,7 @@ from wasmline.control.job_topic import (
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
 from wasmline.control.lease_withdrawals import withdraw_lease
+from wasmline.control.minute_lines import LineSample
 from wasmline.control.module_history import ModuleEvent, read_module_events
 from wasmline.control.module_pruning import (
     ModulePruning,
@@ -70,6 +74,8 @@ __all__ = [
     "ChangeCause",
     "ClaimProducer",
     "ClaimWriter",
+    "ClusterFollower",
+    "ClusterState",
     "DeadLetterSelection",
     "DeadRun",
     "DeadRunDetector",
@@ -95,11 +101,13 @@ __all__ = [
     "JobStatus",
     "JobStatusReader",
     "JobTopic",
+    "JobView",
     "Launch",
     "LaunchRequest",
     "LauncherClaim",
     "LauncherStatus",
     "LeaseWithdrawal",
+    "LineSample",
     "ModuleChunks",
     "ModuleEvent",
     "ModuleOffsets",
@@ -132,6 +140,7 @@ __all__ = [
     "partition_stalls",
     "plan_deployment_rollback",
     "plan_module_pruning",
+    "plan_rollback_of",
     "prune_modules",
     "read_deployment_health",
     "read_deployments",

@@ -139,27 +139,35 @@ class HistoryTopic:
         prefix = f"{name}/".encode()
         topic = CompactedTopic(self._config, control_topics.HISTORY, keep=lambda key: key.startswith(prefix))
         with closing(topic):
-            view = topic.read()
-        events: dict[int, list[DeploymentEvent]] = {}
-        starts: dict[tuple[str, str], list[GenerationStart]] = {}
-        for key, value in view.items():
-            try:
-                match _decoded(name, key, value):
-                    case DeploymentEvent() as event:
-                        events.setdefault(event.deployment.generation, []).append(event)
-                    case GenerationStart() as start:
-                        starts.setdefault((start.job, start.topic_id), []).append(start)
-            except UnsupportedSpecVersion as error:
-                record = f"{control_topics.HISTORY} {key.decode(errors='replace')}"
-                logger.warning("record %s is skipped: %s", bounded_line(record), bounded_line(error))
-        offsets: dict[int, list[GenerationOffsets]] = {}
-        for job in sorted(starts):
-            for each in _offsets(name, starts[job], view):
-                offsets.setdefault(each.start.generation, []).append(each)
-        return [
-            GenerationHistory(number=number, events=tuple(events[number]), offsets=tuple(offsets.get(number, ())))
-            for number in sorted(events)
-        ]
+            return generation_histories(name, topic.read())
+
+
+def generation_histories(name: str, view: Mapping[bytes, bytes]) -> list[GenerationHistory]:
+    """Return the generations of a transform that have an event, oldest first, from its records of the history topic.
+
+    They are in the order of the topic. A record that this release cannot read, or whose key is not its own, is skipped
+    with a warning.
+    """
+    events: dict[int, list[DeploymentEvent]] = {}
+    starts: dict[tuple[str, str], list[GenerationStart]] = {}
+    for key, value in view.items():
+        try:
+            match _decoded(name, key, value):
+                case DeploymentEvent() as event:
+                    events.setdefault(event.deployment.generation, []).append(event)
+                case GenerationStart() as start:
+                    starts.setdefault((start.job, start.topic_id), []).append(start)
+        except UnsupportedSpecVersion as error:
+            record = f"{control_topics.HISTORY} {key.decode(errors='replace')}"
+            logger.warning("record %s is skipped: %s", bounded_line(record), bounded_line(error))
+    offsets: dict[int, list[GenerationOffsets]] = {}
+    for job in sorted(starts):
+        for each in _offsets(name, starts[job], view):
+            offsets.setdefault(each.start.generation, []).append(each)
+    return [
+        GenerationHistory(number=number, events=tuple(events[number]), offsets=tuple(offsets.get(number, ())))
+        for number in sorted(events)
+    ]
 
 
 def read_events(config: KafkaConfig, prefix: str, kind: type[T]) -> list[T]:

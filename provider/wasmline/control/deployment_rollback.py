@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
 
@@ -54,7 +54,22 @@ def plan_deployment_rollback(
             name=name,
             generation=current.generation,
         )
-    by_number = {each.number: each for each in HistoryTopic(config).generations(name)}
+    return plan_rollback_of(current, HistoryTopic(config).generations(name), version=version, generation=generation)
+
+
+def plan_rollback_of(
+    current: Deployment,
+    history: Iterable[GenerationHistory],
+    *,
+    version: str | None = None,
+    generation: int | None = None,
+) -> DeploymentRollbackPlan:
+    """Return the rollback of the ``current`` deployment within its ``history``: see plan_deployment_rollback.
+
+    Raises InvalidRollback.
+    """
+    name = current.spec.name
+    by_number = {each.number: each for each in history}
     earlier = [each for number, each in by_number.items() if number < current.generation]
     if version is not None:
         wanted, found = f"version {version}", [each for each in earlier if each.deployment.spec.version == version]

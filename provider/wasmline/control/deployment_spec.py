@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import msgspec
@@ -71,14 +71,33 @@ class DeploymentSpec:
         Raises InvalidSpec if neither names a required topic.
         """
         declared = version.metadata.transform
-        fields = {field: declared[key] for field, key in DECLARED.items() if declared.get(key) is not None}
-        fields |= {field: value for field, value in chosen.items() if value is not None}
+        values = {name: declared[key] for name, key in DECLARED.items() if declared.get(key) is not None}
+        values |= {name: value for name, value in chosen.items() if value is not None}
         for needed in ("input_topic", "output_topics"):
-            if not fields.get(needed):
+            if not values.get(needed):
                 raise InvalidSpec(f"{version} declares no {DECLARED[needed]}: set it")
-        fields["output_topics"] = tuple(fields["output_topics"])
-        fields["model"] = msgspec.convert(fields.get("model"), ModelReference | None)
-        return cls(name=version.name, version=version.version, digest=version.digest, **fields)
+        values["output_topics"] = tuple(values["output_topics"])
+        values["model"] = msgspec.convert(values.get("model"), ModelReference | None)
+        return cls(name=version.name, version=version.version, digest=version.digest, **values)
+
+    def with_version(self, version: Version, current: Version | None) -> DeploymentSpec:
+        """Return the same deployment of another ``version`` of the transform.
+
+        What ``current`` declares, the version that this deploys, is taken from the other one's declaration; what was
+        chosen instead stays. None: it is not known, and all stays. Raises InvalidSpec.
+        """
+        version_fields = ("name", "version", "digest", "model")
+        names = [each.name for each in fields(self) if each.name not in version_fields]
+        if current is not None:
+            declared = self._declared_by(current)
+            names = [name for name in names if getattr(self, name) != getattr(declared, name)]
+        return replace(self._declared_by(version), **{name: getattr(self, name) for name in names})
+
+    def _declared_by(self, version: Version) -> DeploymentSpec:
+        """Return what a version declares, with the topics of this deployment where it declares none."""
+        topics = {"input_topic": self.input_topic, "output_topics": self.output_topics}
+        undeclared = {name: each for name, each in topics.items() if not version.metadata.transform.get(DECLARED[name])}
+        return DeploymentSpec.of(version, **undeclared)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):

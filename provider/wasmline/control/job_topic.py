@@ -73,6 +73,7 @@ class JobOrder:
     launch: the launcher that starts the driver; None if the client that wrote the order does.
     paused: of a job that runs a function: its driver waits, and has no leases. The next order of the job keeps it.
     pause_reason: why.
+    cause: the user and the task, or the command, that ordered the run. Orders of releases without this field have none.
     """
 
     spec: JobSpec
@@ -82,6 +83,7 @@ class JobOrder:
     launch: LaunchRequest | None = None
     paused: bool = False
     pause_reason: str = ""
+    cause: ChangeCause = NO_CAUSE
     spec_version: Literal[1] = 1
 
     @property
@@ -215,6 +217,7 @@ class JobTopic:
         launch: LaunchRequest | None = None,
         replaces: JobOrder | Literal["any"] | None = "any",
         dead_report: JobReport | None = None,
+        cause: ChangeCause = NO_CAUSE,
     ) -> JobOrder:
         """Order a run, and report it as starting in the same transaction, before anything starts.
 
@@ -223,7 +226,7 @@ class JobTopic:
         current order has another run or was stopped by a user meanwhile, or if the dead run has reported; DuplicateJob
         if another job's order has the same processing, unless this job's current order has it, too.
         """
-        made = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch)
+        made = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch, cause=cause)
         waiting = f"ordered from launcher {launch.launcher}" if launch is not None else ""
         report = JobReport.now(spec.job, spec.run, JobState.STARTING, waiting)
 

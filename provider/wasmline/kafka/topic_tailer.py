@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
@@ -24,11 +24,17 @@ HELD_CHECK_INTERVAL_S = 15.0
 
 
 class TopicTailer:
-    """Reads the committed records of some topics from their beginning on, each once. For one thread; close it."""
+    """Reads the committed records of some topics from their beginning on, each once. For one thread; close it.
 
-    def __init__(self, config: KafkaConfig, topics: Collection[str]) -> None:
+    ``first_offsets``: where to begin in a topic instead.
+    """
+
+    def __init__(
+        self, config: KafkaConfig, topics: Collection[str], first_offsets: Mapping[str, int] | None = None
+    ) -> None:
         self._config = config
-        self._next = dict.fromkeys(topics, 0)
+        firsts = first_offsets or {}
+        self._next = {topic: firsts.get(topic, 0) for topic in topics}
         self._behind = set(topics)
         self._topics = Topics(config)
         self._held: dict[str, int] = {}
@@ -38,7 +44,8 @@ class TopicTailer:
             self._consumer = detached_consumer(
                 config, unique_group("follower"), {"auto.offset.reset": "error", "enable.partition.eof": "true"}
             )
-            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in topics])
+            begins = [TopicPartition(topic, 0, firsts.get(topic, OFFSET_BEGINNING)) for topic in topics]
+            self._consumer.assign(begins)
 
     @property
     def positions(self) -> dict[str, int]:

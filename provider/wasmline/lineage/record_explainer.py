@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import cast
 
@@ -19,9 +20,16 @@ MAX_RECORDS = 16
 
 
 def explain(
-    config: KafkaConfig, position: RecordPosition, *, registry: FilesystemRegistry, models: ModelRegistry
+    config: KafkaConfig,
+    position: RecordPosition,
+    *,
+    registry: FilesystemRegistry,
+    models: ModelRegistry,
+    topics: Collection[str] | None = None,
 ) -> list[ExplainedRecord]:
     """Return a record and the records that it comes from, each the source of the one before.
+
+    topics: follow only to records of these; None for any, as headers name any topic.
 
     Raises TopicNotFound, RecordNotFound and BrokerUnavailable for the record itself. What else is missing is one of
     the ``problems``.
@@ -32,6 +40,9 @@ def explain(
             text = f"its source {source} is not followed: " + (
                 f"{MAX_RECORDS} records were" if len(records) == MAX_RECORDS else "it comes from this record"
             )
+            return [*records[:-1], _with_problem(records[-1], text)]
+        if topics is not None and source.topic not in topics:
+            text = f"its source {source} is not followed: no transform or job on record reads or writes its topic"
             return [*records[:-1], _with_problem(records[-1], text)]
         try:
             records.append(_explained(config, source, registry, models))

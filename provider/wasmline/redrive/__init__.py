@@ -3,6 +3,7 @@
 from wasmline.redrive.dead_letter_counts import DeadLetterCount, count_dead_letters
 from wasmline.redrive.dead_letter_document import dead_letter_document
 from wasmline.redrive.dead_letter_reader import DeadLetterReader, StoredDeadLetter
+from wasmline.redrive.newest_dead_letters import newest_dead_letters
 from wasmline.redrive.redrive_plan import RedrivePlan, plan_redrive
 from wasmline.redrive.redrive_run import run_redrive
 from wasmline.redrive.source_records import Timestamps
@@ -15,6 +16,7 @@ __all__ = [
     "Timestamps",
     "count_dead_letters",
     "dead_letter_document",
+    "newest_dead_letters",
     "plan_redrive",
     "run_redrive",
 ]

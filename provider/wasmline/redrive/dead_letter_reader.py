@@ -92,16 +92,16 @@ class DeadLetterReader:
     def read_one(self, partition: int, offset: int) -> StoredDeadLetter:
         """Return one dead letter. Raises RecordNotFound, BrokerUnavailable."""
         message = read_record(self._config, self.topic.name, partition, offset)
-        return _stored(message, range_start=offset)
+        return stored_dead_letter(message, range_start=offset)
 
     def _read(self, partition: int, begin: int, end: int) -> Iterator[StoredDeadLetter]:
         range_start = begin
         for message in read_range(self._config, self.topic.name, {partition: (begin, end)}):
-            yield (letter := _stored(message, range_start))
+            yield (letter := stored_dead_letter(message, range_start))
             range_start = letter.offset + 1
 
 
-def _stored(message: Any, range_start: int) -> StoredDeadLetter:
+def stored_dead_letter(message: Any, range_start: int) -> StoredDeadLetter:
     """Return a message of the client as a dead letter."""
     try:
         headers: list[Header] | None = list(message.headers() or ())

@@ -39,12 +39,13 @@ from wasmline_provider.operators.argument_checks import (
 )
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
+from wasmline_provider.run_identity import change_cause, task_name
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.control import StoppedBy
+    from wasmline.control import ChangeCause, StoppedBy
     from wasmline.job_specs import JobReport, JobSpec
     from wasmline.kafka import KafkaConfig
     from wasmline_provider.driver_placement import DriverPlacement
@@ -407,6 +408,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
                 restart_stopped=self.restarts_stopped,
                 earlier_run=self._earlier_run(context),
                 silent_run=self._silent_run(context),
+                cause=self._cause(context),
             )
         if ensured.action == "left_stopped":
             raise AirflowSkipException(
@@ -434,6 +436,11 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         if not earlier or ti.try_number <= ti.max_tries - (self.retries or 0) + 1:
             return ""
         return str(earlier["run"])
+
+    def _cause(self, context: Context) -> ChangeCause:
+        """Return the user and the task, for the order of a run."""
+        user = context["dag_run"].triggering_user_name or self.owner
+        return change_cause(context, "", user, run=task_name(context, self.task_id))
 
     def _silent_run(self, context: Context) -> SilentRun | None:
         """Return the run of this job that the DeadStreamTrigger of this run of the DAG has watched in vain."""

@@ -1,0 +1,361 @@
+"""The newest state of the deployments and jobs of a cluster, folded from the records of its control topics."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Literal
+
+from wasmline.control import control_topics
+from wasmline.control.deployment_history import DeploymentEvent, GenerationHistory, generation_histories
+from wasmline.control.deployment_spec import Deployment
+from wasmline.control.guest_logs import GuestLogLine
+from wasmline.control.job_history import JobEvent
+from wasmline.control.job_topic import DriverClaim, JobCondition, JobOrder, JobOverview
+from wasmline.control.launcher_topic import LAUNCHER_KEY_PREFIX
+from wasmline.control.minute_lines import LineSample, MinuteLine
+from wasmline.control.redrive_topic import Redrive
+from wasmline.documents import decode
+from wasmline.errors import DeploymentNotFound, JobNotFound, UnsupportedSpecVersion
+from wasmline.job_specs import JobReport
+from wasmline.partition_status import PartitionStatus
+from wasmline.printable import bounded_line
+
+logger = logging.getLogger(__name__)
+
+FOLLOWED_TOPICS = (
+    control_topics.DEPLOYMENTS,
+    control_topics.HISTORY,
+    control_topics.JOBS,
+    control_topics.REDRIVES,
+    control_topics.STATUS,
+    control_topics.LOGS,
+)
+
+MAX_GENERATIONS = 100
+"""Generations of a transform whose history is kept, the newest."""
+
+MAX_EVENTS = 200
+"""Events of a job, and redrives of a topic, that are kept, the newest."""
+
+MAX_LOG_LINES = 500
+"""Log lines of a transform that are kept, the newest."""
+
+MAX_LOG_LETTERS = 2_000
+
+SAMPLE_INTERVAL_MS = 5_000
+
+Kind = Literal["transforms", "jobs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A job as it stands: its order with the last report of its run, and its partitions with their current lag.
+
+    ``condition`` is that of its run at the last ``tick`` of the state.
+    """
+
+    overview: JobOverview
+    condition: JobCondition
+    partitions: tuple[PartitionStatus, ...]
+
+    @property
+    def order(self) -> JobOrder:
+        return self.overview.order
+
+    @property
+    def transform(self) -> str | None:
+        """The transform that it runs, None for a function or a training."""
+        stream = self.order.spec.stream
+        return stream.transform or None if stream is not None else None
+
+
+class ClusterState:
+    """The newest records of the control topics, within bounds. Not thread-safe.
+
+    A record that this release cannot read is skipped with a warning. Each change of a deployment or a job has a number;
+    ``changed_since`` tells what has changed after one.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.deployments: dict[str, Deployment] = {}
+        self._orders: dict[str, JobOrder] = {}
+        self._reports: dict[str, dict[str, JobReport]] = {}
+        self._claims: dict[str, DriverClaim] = {}
+        self._statuses: dict[str, dict[int, PartitionStatus]] = {}
+        self._histories: dict[str, dict[int, dict[bytes, bytes]]] = {}
+        self._job_events: dict[str, deque[JobEvent]] = {}
+        self._redrives: dict[str, dict[str, Redrive]] = {}
+        self._logs: dict[str, deque[GuestLogLine]] = {}
+        self._dropped_lines: dict[str, int] = {}
+        self._lines: dict[str, MinuteLine] = {}
+        self._last_minutes: dict[str, int] = {}
+        self._ends: dict[str, dict[int, int]] = {}
+        self._now_ms = 0
+        self._sampled_ms = 0
+        self._conditions: dict[str, JobCondition] = {}
+        self._changes: dict[Kind, dict[str, int]] = {"transforms": {}, "jobs": {}}
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def apply(self, topic: str, key: bytes | None, value: bytes | None, time_ms: int) -> None:
+        """Apply a record. ``time_ms``: its timestamp."""
+        if key is None:
+            return
+        try:
+            match topic:
+                case control_topics.DEPLOYMENTS:
+                    self._apply_deployment(key.decode(), value)
+                case control_topics.HISTORY:
+                    self._apply_history(key, value)
+                case control_topics.JOBS:
+                    self._apply_job(key.decode(), value)
+                case control_topics.REDRIVES:
+                    self._apply_redrive(key.decode(), value)
+                case control_topics.STATUS:
+                    self._apply_status(key.decode(), value)
+                case control_topics.LOGS:
+                    self._apply_log_line(key.decode(), value, time_ms)
+        except (UnsupportedSpecVersion, UnicodeDecodeError) as error:
+            name = bounded_line(key.decode(errors="replace"))
+            logger.warning("record %s of %s is skipped: %s", name, topic, bounded_line(error))
+
+    def _apply_deployment(self, name: str, value: bytes | None) -> None:
+        if value is None:
+            self.deployments.pop(name, None)
+        else:
+            self.deployments[name] = decode(Deployment, value)
+        self._touch("transforms", name)
+
+    def _apply_history(self, key: bytes, value: bytes | None) -> None:
+        name, _, rest = key.decode().partition("/")
+        if value is None:
+            return  # nothing deletes a history
+        if not name:
+            event = decode(JobEvent, value)
+            self._job_events.setdefault(event.job, deque(maxlen=MAX_EVENTS)).append(event)
+            self._touch("jobs", event.job)
+            return
+        number, _, _ = rest.partition("/")
+        if number.isdecimal() and len(number) < 20:
+            generations = self._histories.setdefault(name, {})
+            generations.setdefault(int(number), {})[key] = value
+            if len(generations) > MAX_GENERATIONS:
+                del generations[min(generations)]
+            self._touch("transforms", name)
+
+    def _apply_job(self, key: str, value: bytes | None) -> None:
+        job, _, rest = key.partition("/")
+        if not job or key.startswith(LAUNCHER_KEY_PREFIX):
+            return
+        kind, _, identity = rest.partition("/")
+        match kind, value:
+            case "", None:
+                order = self._orders.pop(job, None)
+                self._reports.pop(job, None)
+                self._conditions.pop(job, None)
+                self._touch_job(job, order)
+            case "", bytes():
+                before = self._orders.get(job)
+                self._orders[job] = decode(JobOrder, value)
+                self._touch_job(job, before)
+            case "report", None:
+                self._reports.get(job, {}).pop(identity, None)
+            case "report", bytes():
+                self._reports.setdefault(job, {})[identity] = decode(JobReport, value)
+                self._touch_job(job)
+            case "batch", bytes() if not identity:
+                self._claims[job] = decode(DriverClaim, value)
+
+    def _apply_redrive(self, key: str, value: bytes | None) -> None:
+        parts = key.split("/")
+        if len(parts) != 4 or parts[2] != "redrive":
+            return  # the offsets of one
+        redrives = self._redrives.setdefault(parts[0], {})
+        redrives.pop(parts[3], None)
+        if value is not None:
+            redrives[parts[3]] = decode(Redrive, value)
+            if len(redrives) > MAX_EVENTS:
+                del redrives[next(iter(redrives))]
+
+    def _apply_status(self, key: str, value: bytes | None) -> None:
+        job, _, number = key.rpartition("/")
+        if not (job and number.isdecimal() and len(number) < 10):
+            return
+        statuses = self._statuses.setdefault(job, {})
+        if value is None:
+            statuses.pop(int(number), None)
+            return
+        status = decode(PartitionStatus, value)
+        self._record_minute(status.transform, status.updated_ms)
+        statuses[int(number)] = status
+        self._touch("jobs", job)
+        self._touch("transforms", status.transform)
+
+    def _apply_log_line(self, transform: str, value: bytes | None, time_ms: int) -> None:
+        lines = self._logs.setdefault(transform, deque(maxlen=MAX_LOG_LINES))
+        if len(lines) == MAX_LOG_LINES:
+            self._dropped_lines[transform] = self._dropped_lines.get(transform, 0) + 1
+        lines.append(GuestLogLine(time_ms, (value or b"")[: 4 * MAX_LOG_LETTERS].decode(errors="replace")))
+
+    def _touch(self, kind: Kind, name: str) -> None:
+        self.number += 1
+        self._changes[kind][name] = self.number
+
+    def _touch_job(self, job: str, before: JobOrder | None = None) -> None:
+        """Note a change of a job, and of the transforms that it runs and ran ``before``."""
+        self._touch("jobs", job)
+        for order in (before, self._orders.get(job)):
+            if order is not None and order.spec.stream is not None and order.spec.stream.transform:
+                self._touch("transforms", order.spec.stream.transform)
+
+    # -- time and the ends of topics ---------------------------------------------------------------------------------
+
+    @property
+    def input_topics(self) -> set[str]:
+        """The topics whose ends tell the lag of some partition, or the number of partitions of a transform."""
+        deployed = {each.spec.input_topic for each in self.deployments.values()}
+        return deployed | {each.topic for statuses in self._statuses.values() for each in statuses.values()}
+
+    def set_ends(self, ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Take the end offsets of topics, by partition; a topic that is absent does not exist."""
+        changed = {topic for topic in {*ends, *self._ends} if ends.get(topic) != self._ends.get(topic)}
+        self._ends = {topic: dict(found) for topic, found in ends.items()}
+        for name, deployment in self.deployments.items():
+            if deployment.spec.input_topic in changed:
+                self._touch("transforms", name)
+        for job, statuses in self._statuses.items():
+            if any(each.topic in changed for each in statuses.values()):
+                self._touch("jobs", job)
+
+    def tick(self, now_ms: int) -> None:
+        """Take the time: drivers fall silent by it, and minutes end."""
+        self._now_ms = now_ms
+        for job in self._orders:
+            condition = self._overview(job).condition(now_ms)
+            if self._conditions.get(job) != condition:
+                self._conditions[job] = condition
+                self._touch_job(job)
+        if now_ms - self._sampled_ms >= SAMPLE_INTERVAL_MS:
+            self._sampled_ms = now_ms
+            for name in self.deployments:
+                line = self._lines.setdefault(name, MinuteLine())
+                line.record(now_ms, LineSample.of(self.partitions_of(name)))
+
+    def _record_minute(self, transform: str, time_ms: int) -> None:
+        """Close the minute before ``time_ms``, as the records of the topic tell it; see ``tick`` for the present."""
+        minute = time_ms // 60_000
+        last = self._last_minutes.setdefault(transform, minute)
+        if minute > last:
+            line = self._lines.setdefault(transform, MinuteLine())
+            line.record(last * 60_000, LineSample.of(self.partitions_of(transform)))
+            self._last_minutes[transform] = minute
+
+    # -- views -------------------------------------------------------------------------------------------------------
+
+    def changed_since(self, number: int, kind: Kind) -> list[str]:
+        """Return the names of what has changed after a number, also of what is gone."""
+        return [name for name, changed in self._changes[kind].items() if changed > number]
+
+    def job(self, job: str) -> JobView | None:
+        """Return a job, None without an order that this release can read."""
+        if job not in self._orders:
+            return None
+        overview = self._overview(job)
+        ended = overview.report is not None and overview.report.state.final
+        partitions = tuple(self._current(each, ended=ended) for each in self._last_topic(job))
+        return JobView(overview=overview, condition=overview.condition(self._now_ms), partitions=partitions)
+
+    def require_deployment(self, name: str) -> Deployment:
+        """Return the current deployment of a name. Raises DeploymentNotFound."""
+        if name not in self.deployments:
+            raise DeploymentNotFound(f"nothing is deployed as {name!r}", name=name)
+        return self.deployments[name]
+
+    def require_job(self, job: str) -> JobView:
+        """Return a job. Raises JobNotFound."""
+        view = self.job(job)
+        if view is None:
+            raise JobNotFound(f"there is no job {job!r} on this cluster", job=job)
+        return view
+
+    def jobs(self) -> list[JobView]:
+        """Return every job, by name."""
+        return [view for job in sorted(self._orders) if (view := self.job(job)) is not None]
+
+    def job_of(self, transform: str) -> JobView | None:
+        """Return the job that runs a transform: of several, as earlier releases had, the one that is wanted."""
+        found = [
+            job
+            for job, order in self._orders.items()
+            if order.spec.stream is not None and order.spec.stream.transform == transform
+        ]
+        found.sort(key=lambda job: (self._orders[job].wanted != "running", job))
+        return self.job(found[0]) if found else None
+
+    def partitions_of(self, transform: str) -> list[PartitionStatus]:
+        """Return the partitions of the job that runs a transform, by number."""
+        view = self.job_of(transform)
+        return list(view.partitions) if view is not None else []
+
+    def partition_count(self, topic: str) -> int | None:
+        """Return the number of a topic's partitions, None if it is not known."""
+        return len(self._ends[topic]) if topic in self._ends else None
+
+    def generations(self, name: str) -> list[GenerationHistory]:
+        """Return the last generations of a transform, oldest first."""
+        kept = self._histories.get(name, {})
+        return generation_histories(name, {key: value for each in kept.values() for key, value in each.items()})
+
+    def events_of_run(self, run: str) -> list[tuple[str, DeploymentEvent]]:
+        """Return the changes of deployments that a run of a DAG has made, each with its transform, oldest first."""
+        found = [
+            (name, event)
+            for name, generations in self._histories.items()
+            if any(run.encode() in value for each in generations.values() for value in each.values())
+            for each in self.generations(name)
+            for event in each.events
+            if event.cause.run == run
+        ]
+        return sorted(found, key=lambda each: each[1].deployment.updated_ms)
+
+    def job_events(self, job: str) -> list[JobEvent]:
+        """Return the last events of a job, oldest first."""
+        return list(self._job_events.get(job, ()))
+
+    def claim(self, job: str) -> DriverClaim | None:
+        """Return the newest claim of a driver of a job."""
+        return self._claims.get(job)
+
+    def redrives(self, topic: str | None) -> list[Redrive]:
+        """Return the last redrives of a dead-letter topic, in the order of their last records; None: of all topics."""
+        topics: Iterable[str] = self._redrives if topic is None else [topic]
+        return [each for name in topics for each in self._redrives.get(name, {}).values()]
+
+    def log_lines(self, transform: str) -> tuple[list[GuestLogLine], int]:
+        """Return the last log lines of a transform, oldest first, and how many before them were dropped."""
+        return list(self._logs.get(transform, ())), self._dropped_lines.get(transform, 0)
+
+    def line(self, transform: str, now_ms: int) -> list[LineSample | None]:
+        """Return the figures of a transform in the last hour: see MinuteLine."""
+        return self._lines.get(transform, MinuteLine()).last_hour(now_ms)
+
+    def _overview(self, job: str) -> JobOverview:
+        order = self._orders[job]
+        return JobOverview(order=order, report=self._reports.get(job, {}).get(order.spec.run))
+
+    def _last_topic(self, job: str) -> list[PartitionStatus]:
+        """Return the statuses of the topic that a job read last, by partition."""
+        known = self._statuses.get(job, {}).values()
+        topic = max(known, key=attrgetter("updated_ms")).topic if known else ""
+        return sorted((each for each in known if each.topic == topic), key=attrgetter("partition"))
+
+    def _current(self, status: PartitionStatus, *, ended: bool) -> PartitionStatus:
+        """Return a status with the lag of now; after a run it is stopped, as a killed driver leaves its last one."""
+        state = "stopped" if ended and status.state in ("running", "paused") else status.state
+        end = self._ends.get(status.topic, {}).get(status.partition)
+        return replace(status, state=state, lag=status.lag if end is None else max(0, end - status.offset))

@@ -1,0 +1,67 @@
+"""Asks Airflow's auth manager who may read the page and who may act.
+
+A mounted application is not protected by Airflow: each of its routes depends on one of these. What this imports of
+Airflow is not declared public, and is imported here only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser as BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagDetails
+from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
+from airflow.api_fastapi.core_api.security import requires_access_view
+from airflow.models.dag import DagModel
+from fastapi import Depends, HTTPException, Request, status
+
+MAY_READ = Depends(requires_access_view(AccessView.PLUGINS))
+"""Whoever may see plugins; 401 without a login, 403 without the permission."""
+
+REQUEST_HEADER = "X-Wasmline"
+"""A header that another site cannot send without asking first, which this application does not answer."""
+
+
+def require_own_page(request: Request) -> None:
+    """Refuse a change that another site's page may have sent with the user's cookie."""
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    if request.headers.get(REQUEST_HEADER) != "1" or site != "same-origin":
+        raise HTTPException(status.HTTP_403_FORBIDDEN, f"a change needs the header {REQUEST_HEADER}, from this page")
+
+
+def require_may_read_dag(user: BaseUser, dag_id: str) -> None:
+    """Refuse a user who may not read a DAG. Raises HTTPException."""
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    if not get_auth_manager().is_authorized_dag(method="GET", details=details, user=user):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, f"you may not read the DAG {dag_id}")
+
+
+def may_act(user: BaseUser, dag_ids: Iterable[str], permission: str) -> bool:
+    """Return whether a user may act on what one of ``dag_ids`` has made.
+
+    That is whoever may edit any DAG, or one of these, or has the named ``permission``.
+    """
+    manager = get_auth_manager()
+    return (
+        _may_edit(manager, user, None)
+        or any(_may_edit(manager, user, dag_id) for dag_id in dag_ids)
+        or _has_permission(manager, user, permission)
+    )
+
+
+def _may_edit(manager: BaseAuthManager[BaseUser], user: BaseUser, dag_id: str | None) -> bool:
+    team = DagModel.get_team_name(dag_id) if dag_id is not None else None
+    return manager.is_authorized_dag(method="PUT", details=DagDetails(id=dag_id, team_name=team), user=user)
+
+
+def _has_permission(manager: BaseAuthManager[BaseUser], user: BaseUser, permission: str) -> bool:
+    """Return whether the auth manager grants PUT on a custom view.
+
+    The simple auth manager has no permissions by name: it grants every custom view to whoever may read.
+    """
+    if not permission or isinstance(manager, SimpleAuthManager):
+        return False
+    return manager.is_authorized_custom_view(method="PUT", resource_name=permission, user=user)

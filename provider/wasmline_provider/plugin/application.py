@@ -1,0 +1,207 @@
+"""The application that serves the page, its data and its actions. Imported by the API server only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from airflow.sdk.exceptions import AirflowNotFoundException
+from fastapi import Body, Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi import Path as PathParameter
+from fastapi.responses import JSONResponse
+from pydantic import ValidationError
+
+from wasmline.control import ChangeCause, ClusterState
+from wasmline.errors import Conflict, DeploymentNotFound, JobNotFound, TopicNotFound, VersionNotFound, WasmlineError
+from wasmline.printable import bounded_line
+from wasmline_provider.plugin.access import (
+    MAY_READ,
+    BaseUser,
+    GetUserDep,
+    may_act,
+    require_may_read_dag,
+    require_own_page,
+)
+from wasmline_provider.plugin.actions import ACTIONS, ActionRequest
+from wasmline_provider.plugin.cluster_documents import started_by
+from wasmline_provider.plugin.page import Page, PageUser
+from wasmline_provider.plugin.settings import PageSettings
+
+logger = logging.getLogger(__name__)
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""Of each answer: what the page runs comes from this server only, and no text of a guest or a record is code."""
+
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+NOT_FOUND = (DeploymentNotFound, JobNotFound, TopicNotFound, VersionNotFound)
+
+MAX_REASON_LETTERS = 1_000
+
+UNPROCESSABLE = 422
+
+ActionName = Literal["pause", "resume", "rollback", "deploy", "stop", "redrive"]
+
+Offset = Annotated[int, PathParameter(ge=0, lt=2**63)]
+
+
+def create_application(page: Page | None = None) -> FastAPI:
+    """Return the application of a page, by default that of Airflow's configuration. It connects to nothing yet."""
+    app = FastAPI(title="Wasmline", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[MAY_READ])
+    app.middleware("http")(_with_headers)
+    for kind in (WasmlineError, AirflowNotFoundException):
+        app.exception_handler(kind)(_error_answer)
+    shown = page or Page(PageSettings.read())
+    _add_files(app)
+    _add_views(app, shown)
+    _add_actions(app, shown)
+    return app
+
+
+def _add_files(app: FastAPI) -> None:
+    """Add the document of the page and its files, which are read once."""
+    folder = Path(__file__).parent / "static"
+    found = (each for each in folder.rglob("*.*") if each.suffix in MEDIA_TYPES)
+    contents = {each.relative_to(folder).as_posix(): each.read_bytes() for each in found}
+
+    @app.get("/page")
+    def document() -> Response:
+        return _file("page.html", contents)
+
+    @app.get("/static/{path:path}")
+    def file(path: str) -> Response:
+        return _file(path, contents)
+
+
+def _add_views(app: FastAPI, page: Page) -> None:
+    @app.get("/api/state")
+    def state(user: GetUserDep, since: str = "") -> dict[str, Any]:
+        return page.state(since, _page_user(user, page))
+
+    @app.get("/api/lines")
+    def lines() -> dict[str, Any]:
+        return page.lines()
+
+    @app.get("/api/transforms/{name}")
+    def transform(name: str) -> dict[str, Any]:
+        return page.transform(name)
+
+    @app.get("/api/transforms/{name}/logs")
+    def logs(name: str) -> dict[str, Any]:
+        return page.logs(name)
+
+    @app.get("/api/versions/{name}")
+    def versions(name: str) -> dict[str, Any]:
+        return page.versions(name)
+
+    @app.get("/api/dead-letters/{topic}")
+    def dead_letters(topic: str) -> dict[str, Any]:
+        return page.dead_letters(topic)
+
+    @app.get("/api/records/{topic}/{partition}/{offset}")
+    def record(topic: str, partition: Offset, offset: Offset) -> dict[str, Any]:
+        return page.record(topic, partition, offset)
+
+    @app.get("/api/jobs/{job}")
+    def job(job: str) -> dict[str, Any]:
+        return page.job(job)
+
+    @app.get("/api/runs/{dag_id}/{run_id}")
+    def run(dag_id: str, run_id: str, user: GetUserDep) -> dict[str, Any]:
+        require_may_read_dag(user, dag_id)
+        return page.run(dag_id, run_id)
+
+
+def _add_actions(app: FastAPI, page: Page) -> None:
+    @app.post("/api/plans/{name}", dependencies=[Depends(require_own_page)])
+    def plan(name: ActionName, user: GetUserDep, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+        request = _request(name, body)
+        with page.reader.state() as (_, state):
+            _require_may_act(user, page, state, request)
+            found = ACTIONS[name].plan(request, state)
+        return {
+            "title": found.title,
+            "effects": list(found.effects),
+            "fields": dict(found.fields),
+            "needs_reason": True,
+            "is_possible": not found.problem,
+            "problem": found.problem,
+        }
+
+    @app.post("/api/actions/{name}", dependencies=[Depends(require_own_page)])
+    def act(name: ActionName, user: GetUserDep, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+        reason = _reason(body.pop("reason", ""))
+        request = _request(name, body)
+        with page.reader.state() as (_, state):
+            _require_may_act(user, page, state, request)
+        cause = ChangeCause.shortened(reason=reason, by=user.get_name(), run="page")
+        text = ACTIONS[name].run(request, page.action_context(), cause)
+        logger.info("%s: %s (%s)", bounded_line(user.get_name()), bounded_line(text), bounded_line(reason))
+        return {"text": text}
+
+
+def _page_user(user: BaseUser, page: Page) -> PageUser:
+    return PageUser(name=user.get_name(), may_act=may_act(user, (), page.settings.action_permission))
+
+
+def _require_may_act(user: BaseUser, page: Page, state: ClusterState, request: ActionRequest) -> None:
+    """Refuse a user who may not edit the DAG that runs what a request is about. Raises HTTPException."""
+    if not may_act(user, _dags(state, request), page.settings.action_permission):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "you may read this page, and not act: ask for the right to edit")
+
+
+def _dags(state: ClusterState, request: ActionRequest) -> set[str]:
+    """Return the DAGs whose tasks run what a request is about."""
+    values = request.model_dump()
+    transform = values.get("transform") or values.get("through")
+    views = [state.job(str(values.get("job") or "")), state.job_of(transform) if transform else None]
+    starters = [started_by(view) for view in views if view is not None]
+    return {each["dag_id"] for each in starters if each is not None}
+
+
+def _request(name: ActionName, fields: dict[str, Any]) -> ActionRequest:
+    try:
+        return ACTIONS[name].request.model_validate(fields)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise HTTPException(UNPROCESSABLE, f"no {name}: {bounded_line(problems)}") from error
+
+
+def _reason(reason: object) -> str:
+    """Return a reason that was given. Raises HTTPException."""
+    text = reason.strip() if isinstance(reason, str) else ""
+    if not 0 < len(text) <= MAX_REASON_LETTERS:
+        told = f"give a reason of at most {MAX_REASON_LETTERS:,} letters"
+        raise HTTPException(UNPROCESSABLE, told)
+    return text
+
+
+def _file(path: str, contents: dict[str, bytes]) -> Response:
+    if path not in contents:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, "there is no such file")
+    return Response(contents[path], media_type=MEDIA_TYPES[Path(path).suffix])
+
+
+async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    response.headers.update(HEADERS)
+    return response
+
+
+def _error_answer(request: Request, error: Exception) -> JSONResponse:
+    code = UNPROCESSABLE
+    if isinstance(error, NOT_FOUND):
+        code = status.HTTP_404_NOT_FOUND
+    elif isinstance(error, Conflict):
+        code = status.HTTP_409_CONFLICT
+    elif getattr(error, "retryable", True):  # a connection may be added
+        code = status.HTTP_503_SERVICE_UNAVAILABLE
+    return JSONResponse({"detail": bounded_line(error)}, status_code=code)

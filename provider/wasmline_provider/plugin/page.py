@@ -1,0 +1,211 @@
+"""What the page shows: the state of its cluster, and what requests have read of topics and registries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from wasmline.clock import now_ms
+from wasmline.control import ClusterState
+from wasmline.control.minute_lines import MINUTE_MS, minutes
+from wasmline.errors import TopicNotFound
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
+from wasmline_provider.plugin.actions import ActionContext, RedriveCalls
+from wasmline_provider.plugin.background_reads import BackgroundReads, ReadResult
+from wasmline_provider.plugin.cluster_documents import (
+    job_details,
+    job_row,
+    line_document,
+    run_document,
+    transform_details,
+    transform_row,
+)
+from wasmline_provider.plugin.cluster_reader import ClusterReader, Follower
+from wasmline_provider.plugin.record_documents import read_dead_letters, read_provenance
+from wasmline_provider.plugin.settings import PageSettings
+
+if TYPE_CHECKING:
+    from wasmline.kafka import KafkaConfig
+
+CURSOR = re.compile(r"([0-9a-f]{8})-([0-9]{1,15})")
+
+DEAD_LETTERS_AGE_S = 2.0
+VERSIONS_AGE_S = 10.0
+PROVENANCE_AGE_S = 60.0
+"""Seconds after which what was read for a request is read again for another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageUser:
+    """Who asks, and whether that user may act on what any DAG has made."""
+
+    name: str
+    may_act: bool
+
+
+class Page:
+    """The documents of the page. Thread-safe: a request blocks for no cluster and no registry."""
+
+    def __init__(self, settings: PageSettings, open_follower: Callable[[], Follower] | None = None) -> None:
+        self.settings = settings
+        self.redrives = RedriveCalls()
+        self.reader = ClusterReader(open_follower or self._open_follower)
+        self._reads = BackgroundReads()
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    def state(self, cursor: str, user: PageUser) -> dict[str, Any]:
+        """Return the rows that have changed since ``cursor``, and all for one of another state."""
+        reading = self.reader.reading
+        with self.reader.state() as (identity, state):
+            found = CURSOR.fullmatch(cursor)
+            is_full = found is None or found[1] != identity
+            since = -1 if found is None or is_full else int(found[2])
+            names = {"transforms": state.changed_since(since, "transforms"), "jobs": state.changed_since(since, "jobs")}
+            transforms = [transform_row(state, each) for each in names["transforms"] if each in state.deployments]
+            jobs = [job_row(view) for each in names["jobs"] if (view := state.job(each)) is not None]
+            removed = {
+                "transforms": [each for each in names["transforms"] if each not in state.deployments],
+                "jobs": [each for each in names["jobs"] if state.job(each) is None],
+            }
+            number = state.number
+        return {
+            "cursor": f"{identity}-{number}",
+            "full": is_full,
+            "removed": removed,
+            "cluster": {
+                "connection": self.settings.kafka_conn_id,
+                "state": reading.state,
+                "error": reading.error,
+                "read_ms": reading.read_ms,
+            },
+            "now_ms": now_ms(),
+            "user": user.name,
+            "may_act": user.may_act,
+            "shows_payloads": self.settings.shows_payloads,
+            "transforms": transforms,
+            "jobs": jobs,
+        }
+
+    def lines(self) -> dict[str, Any]:
+        """Return the figures of each transform in the last hour."""
+        now = now_ms()
+        with self.reader.state() as (_, state):
+            lines = {name: line_document(state.line(name, now)) for name in state.deployments}
+        return {"minutes": _minutes(now), "transforms": lines}
+
+    def transform(self, name: str) -> dict[str, Any]:
+        """Return the page of a transform. Raises DeploymentNotFound."""
+        now = now_ms()
+        with self.reader.state() as (_, state):
+            state.require_deployment(name)
+            found = transform_details(state, name, now)
+        problem = self.redrives.problem(found["spec"]["dead_letter_topic"])
+        return {**found, "lines": {"minutes": _minutes(now), **found["lines"]}, "redrive_problem": problem}
+
+    def logs(self, name: str) -> dict[str, Any]:
+        """Return the last log lines of a transform. Raises DeploymentNotFound."""
+        with self.reader.state() as (_, state):
+            state.require_deployment(name)
+            lines, dropped = state.log_lines(name)
+        return {"lines": [{"time_ms": each.time_ms, "text": each.text} for each in lines], "dropped": dropped}
+
+    def job(self, name: str) -> dict[str, Any]:
+        """Return the page of a job. Raises JobNotFound."""
+        with self.reader.state() as (_, state):
+            return job_details(state, state.require_job(name))
+
+    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
+        """Return what a run of a DAG has ordered and changed."""
+        with self.reader.state() as (_, state):
+            return run_document(state, dag_id, run_id)
+
+    # -- topics and registries ---------------------------------------------------------------------------------------
+
+    def dead_letters(self, topic: str) -> dict[str, Any]:
+        """Return the newest dead letters of a dead-letter topic. Raises TopicNotFound for a topic that is none."""
+        with self.reader.state() as (_, state):
+            _require_topic(topic, _dead_letter_topics(state))
+        shows = self.settings.shows_payloads
+        found = self._reads.get(
+            ("dead letters", topic),
+            lambda: read_dead_letters(self.kafka(), topic, shows_payloads=shows),
+            max_age_s=DEAD_LETTERS_AGE_S,
+        )
+        return {**_status(found), "letters": found.value or []}
+
+    def record(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
+        """Return a record and where it comes from. Raises TopicNotFound for a topic that nothing on record uses."""
+        with self.reader.state() as (_, state):
+            topics = _known_topics(state)
+        _require_topic(topic, topics)
+        shows = self.settings.shows_payloads
+        found = self._reads.get(
+            ("record", topic, partition, offset),
+            lambda: read_provenance(
+                self.kafka(), self._locate(), (topic, partition, offset), topics=topics, shows_payloads=shows
+            ),
+            max_age_s=PROVENANCE_AGE_S,
+        )
+        return {**_status(found), "record": found.value}
+
+    def versions(self, name: str) -> dict[str, Any]:
+        """Return the published versions of a transform, newest first."""
+
+        def read() -> list[str]:
+            from wasmline.registry import FilesystemRegistry
+
+            with WasmlineHook(self.settings.wasmline_conn_id).locate(registry=None).opened() as at:
+                return FilesystemRegistry(at.registry).versions(name)[::-1]
+
+        found = self._reads.get(("versions", name), read, max_age_s=VERSIONS_AGE_S)
+        return {**_status(found), "versions": found.value or []}
+
+    def action_context(self) -> ActionContext:
+        """Return what an action works with. Raises InvalidKafkaConfig."""
+        return ActionContext(kafka=self.kafka(), locate=self._locate, redrives=self.redrives)
+
+    def kafka(self) -> KafkaConfig:
+        """Return the settings of the cluster, which are read of its connection each time."""
+        return KafkaHook(self.settings.kafka_conn_id).get_conn()
+
+    def _locate(self) -> Locations:
+        return WasmlineHook(self.settings.wasmline_conn_id).locate(registry=None, models=None)
+
+    def _open_follower(self) -> Follower:
+        from wasmline.control import ClusterFollower
+
+        return ClusterFollower(self.kafka())
+
+
+def _require_topic(topic: str, known: Iterable[str]) -> None:
+    if topic not in set(known):
+        raise TopicNotFound(f"no transform or job on record reads or writes {topic!r}", topic=topic)
+
+
+def _dead_letter_topics(state: ClusterState) -> set[str]:
+    from wasmline.redrive.dead_letter_topics import dead_letter_topics
+
+    return set(dead_letter_topics(state.deployments.values(), (view.order for view in state.jobs())))
+
+
+def _known_topics(state: ClusterState) -> set[str]:
+    """Return the topics that deployments and functions read and write: no others are shown."""
+    deployed = {topic for each in state.deployments.values() for topic in each.spec.topics}
+    functions = {
+        view.order.spec.stream.function.topic
+        for view in state.jobs()
+        if view.order.spec.stream is not None and view.order.spec.stream.function is not None
+    }
+    return deployed | functions | _dead_letter_topics(state)
+
+
+def _status(result: ReadResult) -> dict[str, str]:
+    return {"state": result.state, "problem": result.problem}
+
+
+def _minutes(now: int) -> list[int]:
+    return [each * MINUTE_MS for each in minutes(now)]

@@ -1,0 +1,255 @@
+"""The state of a cluster, folded from the records of its control topics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from wasmline.control import (
+    ChangeCause,
+    ClusterState,
+    Deployment,
+    DeploymentEvent,
+    DeploymentSpec,
+    JobEvent,
+    JobOrder,
+    Redrive,
+    control_topics,
+    job_event_record,
+)
+from wasmline.control.cluster_state import MAX_EVENTS, MAX_GENERATIONS, MAX_LOG_LINES
+from wasmline.control.deployment_history import event_record
+from wasmline.control.redrive_topic import DeadLetterSelection
+from wasmline.documents import encode
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.partition_status import PartitionStatus
+
+NOW = 1_800_000_000_000
+
+
+def deployment(name: str = "eta", generation: int = 1, **changes: Any) -> Deployment:
+    fields: dict[str, Any] = {
+        "version": f"{generation}.0.0",
+        "digest": f"sha256:{generation:064x}",
+        "input_topic": f"{name}.in",
+        "output_topics": (f"{name}.out",),
+        "dead_letter_topic": f"{name}.dlq",
+    }
+    spec = DeploymentSpec(name=name, **fields)
+    return replace(Deployment(spec=spec, generation=generation, state="running", updated_ms=generation), **changes)
+
+
+def order(job: str = "eta-job", transform: str = "eta", run: str = "run-1", **changes: Any) -> JobOrder:
+    spec = JobSpec(job=job, run=run, storage="/s", stream=StreamSpec(transform=transform, trigger_interval="1 second"))
+    return replace(JobOrder(spec=spec, wanted="running"), **changes)
+
+
+def status(partition: int = 0, **changes: Any) -> PartitionStatus:
+    fields: dict[str, Any] = {
+        "job": "eta-job",
+        "transform": "eta",
+        "topic": "eta.in",
+        "digest": "d",
+        "generation": 1,
+        "state": "running",
+        "offset": 10,
+        "lag": 5,
+        "rate": 2.5,
+        "since_offset": 0,
+        "updated_ms": NOW,
+        **changes,
+    }
+    return PartitionStatus(partition=partition, **fields)
+
+
+class Cluster:
+    """Writes records to a state as the topics would have them."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.state.tick(NOW)
+
+    def put(self, topic: str, key: str, value: object) -> None:
+        data = value if isinstance(value, bytes) or value is None else encode(value)
+        self.state.apply(topic, key.encode(), data, NOW)
+
+    def deploy(self, made: Deployment, **cause: str) -> None:
+        self.put(control_topics.DEPLOYMENTS, made.spec.name, made)
+        record = event_record(DeploymentEvent(action="deploy", deployment=made, cause=ChangeCause(**cause)))
+        self.state.apply(record.topic, record.key, record.value, NOW)
+
+    def order(self, made: JobOrder, state: JobState | None = JobState.RUNNING, updated_ms: int = NOW) -> None:
+        job, run = made.spec.job, made.spec.run
+        self.put(control_topics.JOBS, job, made)
+        if state is not None:
+            report = replace(JobReport.now(job, run, state), updated_ms=updated_ms)
+            self.put(control_topics.JOBS, f"{job}/report/{run}", report)
+
+    def report(self, *statuses: PartitionStatus) -> None:
+        for each in statuses:
+            self.put(control_topics.STATUS, f"{each.job}/{each.partition}", each)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def test_a_transform_has_the_job_and_the_partitions_that_run_it(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    cluster.report(status(1), status(0, lag=7))
+    view = cluster.state.job_of("eta")
+    assert view is not None
+    assert (view.order.spec.job, view.condition) == ("eta-job", "running")
+    assert [(each.partition, each.lag) for each in cluster.state.partitions_of("eta")] == [(0, 7), (1, 5)]
+
+
+def test_the_lag_is_that_of_the_topics_end(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    cluster.report(status(0, offset=10, lag=0))
+    cluster.state.set_ends({"eta.in": {0: 25, 1: 3}})
+    [partition] = cluster.state.partitions_of("eta")
+    assert (partition.lag, cluster.state.partition_count("eta.in")) == (15, 2)
+    cluster.state.set_ends({})
+    assert cluster.state.partition_count("eta.in") is None
+
+
+def test_only_partitions_of_the_topic_that_was_read_last_count(cluster: Cluster) -> None:
+    cluster.order(order())
+    cluster.report(status(0, topic="old.in", updated_ms=NOW - 1), status(1, topic="new.in"))
+    assert [each.topic for each in cluster.state.partitions_of("eta")] == ["new.in"]
+
+
+def test_partitions_are_stopped_after_their_run(cluster: Cluster) -> None:
+    cluster.order(order(), JobState.FAILED)
+    cluster.report(status(0), status(1, state="failed"))
+    assert [each.state for each in cluster.state.partitions_of("eta")] == ["stopped", "failed"]
+
+
+def test_a_driver_falls_silent_by_the_time(cluster: Cluster) -> None:
+    cluster.order(order())
+    cluster.state.tick(NOW)
+    before = cluster.state.number
+    cluster.state.tick(NOW + 1_000)
+    assert cluster.state.changed_since(before, "jobs") == []
+    cluster.state.tick(NOW + 3_600_000)
+    assert cluster.state.changed_since(before, "jobs") == ["eta-job"]
+    assert cluster.state.changed_since(before, "transforms") == ["eta"]
+    assert cluster.state.require_job("eta-job").condition == "silent"
+
+
+def test_changes_are_told_once_also_of_what_is_gone(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.deploy(deployment("other"))
+    first = cluster.state.number
+    assert set(cluster.state.changed_since(-1, "transforms")) == {"eta", "other"}
+    cluster.put(control_topics.DEPLOYMENTS, "other", None)
+    assert cluster.state.changed_since(first, "transforms") == ["other"]
+    assert "other" not in cluster.state.deployments
+    assert cluster.state.changed_since(cluster.state.number, "transforms") == []
+
+
+def test_a_job_that_is_deleted_is_gone_from_its_transform(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    before = cluster.state.number
+    cluster.put(control_topics.JOBS, "eta-job", None)
+    assert (cluster.state.job("eta-job"), cluster.state.job_of("eta")) == (None, None)
+    assert cluster.state.changed_since(before, "transforms") == ["eta"]
+
+
+def test_a_change_of_the_ends_changes_only_what_reads_the_topic(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.deploy(deployment("other"))
+    cluster.order(order())
+    cluster.report(status())
+    cluster.state.set_ends({"eta.in": {0: 20}, "other.in": {0: 1}})
+    before = cluster.state.number
+    cluster.state.set_ends({"eta.in": {0: 21}, "other.in": {0: 1}})
+    assert cluster.state.changed_since(before, "transforms") == ["eta"]
+    assert cluster.state.changed_since(before, "jobs") == ["eta-job"]
+
+
+def test_the_history_has_the_last_generations_and_finds_those_of_a_run(cluster: Cluster) -> None:
+    for number in range(1, MAX_GENERATIONS + 6):
+        cluster.deploy(deployment(generation=number), run=f"dag/run-{number}", by="ann")
+    numbers = [each.number for each in cluster.state.generations("eta")]
+    assert numbers == list(range(6, MAX_GENERATIONS + 6))
+    [(name, event)] = cluster.state.events_of_run("dag/run-50")
+    assert (name, event.deployment.generation, event.cause.by) == ("eta", 50, "ann")
+    assert cluster.state.events_of_run("dag/run") == []
+
+
+def test_events_logs_and_redrives_are_bounded(cluster: Cluster) -> None:
+    for number in range(MAX_EVENTS + 5):
+        event = JobEvent(action="stop", job="eta-job", run="run-1", changed_ms=number)
+        record = job_event_record(event)
+        cluster.state.apply(record.topic, record.key, record.value, NOW)
+        redrive = Redrive(
+            id=f"r{number}", topic="eta.dlq", topic_id="i", selection=DeadLetterSelection(), ends={}, started_ms=number,
+            updated_ms=number,
+        )  # fmt: skip
+        cluster.put(control_topics.REDRIVES, f"eta.dlq/i/redrive/r{number}", redrive)
+    for number in range(MAX_LOG_LINES + 7):
+        cluster.put(control_topics.LOGS, "eta", b"line %d" % number)
+    lines, dropped = cluster.state.log_lines("eta")
+    assert (len(lines), dropped, lines[-1].text) == (MAX_LOG_LINES, 7, f"line {MAX_LOG_LINES + 6}")
+    assert cluster.state.job_events("eta-job")[0].changed_ms == 5
+    assert cluster.state.redrives("eta.dlq")[0].id == "r5"
+    assert len(cluster.state.redrives(None)) == MAX_EVENTS
+
+
+@pytest.mark.parametrize(
+    ("topic", "key"),
+    [
+        (control_topics.DEPLOYMENTS, b"eta"),
+        (control_topics.DEPLOYMENTS, b"\xff"),
+        (control_topics.HISTORY, b"/eta-job/event/u"),
+        (control_topics.HISTORY, b"eta/1/event/u"),
+        (control_topics.HISTORY, b"eta/" + b"9" * 5_000 + b"/event/u"),
+        (control_topics.JOBS, b"eta-job"),
+        (control_topics.JOBS, b"eta-job/report/run-1"),
+        (control_topics.JOBS, b"eta-job/batch"),
+        (control_topics.JOBS, b"/launcher/main"),
+        (control_topics.JOBS, b"eta-job/of-another-release"),
+        (control_topics.REDRIVES, b"eta.dlq/i/redrive/r"),
+        (control_topics.STATUS, b"eta-job/0"),
+        (control_topics.STATUS, b"eta-job/x"),
+        (control_topics.STATUS, b"0"),
+        (control_topics.LOGS, b"\xff"),
+        (control_topics.STATUS, None),
+    ],
+)
+def test_a_record_of_a_stranger_changes_nothing_and_stops_nothing(
+    cluster: Cluster, topic: str, key: bytes | None
+) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    cluster.report(status())
+    for value in (b"{}", b"\xff\x00", b"[" * 100_000, b'{"spec_version": 99}'):
+        cluster.state.apply(topic, key, value, NOW)
+    cluster.state.tick(NOW)
+    assert cluster.state.require_job("eta-job").order == order()
+    assert cluster.state.require_deployment("eta") == deployment()
+    assert len(cluster.state.partitions_of("eta")) == 1
+    assert [each.number for each in cluster.state.generations("eta")] == [1]
+
+
+def test_the_last_hour_is_known_from_statuses_and_goes_on_with_the_time(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    minute = 60_000
+    cluster.report(status(0, updated_ms=NOW - 3 * minute, rate=1.0), status(1, updated_ms=NOW - 3 * minute, rate=2.0))
+    cluster.report(status(0, updated_ms=NOW - 2 * minute, rate=10.0, generation_dead_letters=4))
+    cluster.report(status(0, updated_ms=NOW - minute, rate=7.0))
+    cluster.state.tick(NOW + 10_000)
+    samples = cluster.state.line("eta", NOW + 10_000)
+    assert len(samples) == 60
+    assert [each and each.rate for each in samples[-4:]] == [3.0, 12.0, None, 9.0]
+    assert [each and each.dead_letters for each in samples[-4:]] == [0, 4, None, 0]
+    assert samples[:-4] == [None] * 56
+    assert cluster.state.line("unknown", NOW) == [None] * 60
