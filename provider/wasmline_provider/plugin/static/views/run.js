@@ -1,0 +1,102 @@
+/** What one DAG run, or one task of it, did on the cluster, and the live state of its streams. */
+
+import { runLink } from "../airflow_links.js";
+import { path } from "../api.js";
+import { badge } from "../badges.js";
+import { element } from "../elements.js";
+import { facts, failure, note, section, waiting } from "../facts.js";
+import { to } from "../route.js";
+import { table } from "../tables.js";
+import { errorFigure, link, number, plural, text } from "../texts.js";
+import { age, ago } from "../time.js";
+import { deadLetters } from "./job.js";
+import { jobsTable } from "./jobs.js";
+import { redrivesSection } from "./redrives.js";
+import { transformsTable } from "./transforms.js";
+
+export function runView(page, { dag, run, task }) {
+  const query = task === null ? "" : `?task=${encodeURIComponent(task)}`;
+  const url = path("runs", dag, run) + query;
+  page.reading(url);
+  return { title: task ?? run, draw: () => whatItDid(page, { dag, run, task }, page.reading(url)) };
+}
+
+function whatItDid(page, { dag, run, task }, reading) {
+  const head = element("div", { key: "heading", class: "heading" },
+    element("h1", { tabindex: "-1", class: "small-title" }, task === null ? "This run " : "This task ",
+      runLink({ dag_id: dag, run_id: run, task_id: task })));
+  if (reading.value === null) return [head, waiting(reading, "what it did")];
+  const parts = sections(page, reading.value).filter(Boolean);
+  return [head, failure(reading), ...(parts.length > 0 ? parts : [nothing(task)])];
+}
+
+function nothing(task) {
+  return element("div", { key: "nothing", class: "empty" },
+    element("h2", null, `This ${task === null ? "run" : "task"} has changed nothing on the cluster yet`),
+    element("p", null, "Once it deploys a transform, orders a job, redrives dead letters or decides on a model, that is shown here."));
+}
+
+function sections(page, { jobs, reports, changes, transforms, redrives, decisions }) {
+  const rows = (kind, list, id) => list.map((row) => page.store[kind].get(row[id]) ?? row);
+  return [
+    reports.length > 0 && section("Report", {}, reports.map((each) => report(each))),
+    transforms.length > 0 && section("Transforms, as they are now", {},
+      transformsTable(page, rows("transforms", transforms, "name"), { empty: "" })),
+    jobs.length > 0 && section("Jobs, as they are now", {}, jobsTable(page, rows("jobs", jobs, "job"), { empty: "" })),
+    changes.length > 0 && changesSection(page, changes),
+    redrives.length > 0 && redrivesSection(page, redrives),
+    decisions.length > 0 && decisionsSection(page, decisions),
+  ];
+}
+
+function report(each) {
+  return element("div", { key: `report ${each.job} ${each.run}`, class: "card" },
+    element("h3", null, link(to("jobs", each.job), each.job), " ", badge(each.state)),
+    note("Message", [each.error, each.message].filter(Boolean).join(": "), each.state === "failed" ? "bad" : "calm"),
+    facts([
+      ["Records in", number(each.records_in)],
+      ["Records out", number(each.records_out)],
+      ["Dead letters", typeof each.dead_letters === "number" ? number(each.dead_letters, { alarm: true })
+        : deadLetters(each.dead_letters)],
+      ["Updated", ago(each.updated_ms)],
+    ]));
+}
+
+function changesSection(page, changes) {
+  return section("Changes", { note: plural(changes.length, "change") }, table({
+    caption: "Changes",
+    state: page.tableState("changes of the run"),
+    columns: [
+      { name: "transform", label: "Transform", cell: (each) => link(to("transforms", each.transform), each.transform) },
+      { name: "action", label: "Change", cell: (each) => badge(each.action) },
+      { name: "generation", label: "Gen.", title: "Generation", numeric: true, cell: (each) => number(each.generation) },
+      { name: "version", label: "Version", cell: (each) => text(each.version) },
+      { name: "time", label: "When", cell: (each) => ago(each.time_ms) },
+      { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.reason) },
+    ],
+    rows: changes,
+    keyOf: (each) => `${each.transform} ${each.generation} ${each.action} ${each.time_ms}`,
+    inputsOf: (each) => [age(each.time_ms)],
+    redraw: page.redraw,
+  }));
+}
+
+function decisionsSection(page, decisions) {
+  return section("Decisions", { note: plural(decisions.length, "decision") }, table({
+    caption: "Decisions",
+    state: page.tableState("decisions of the run"),
+    columns: [
+      { name: "model", label: "Model", cell: (each) => link(to("models", each.model), each.model) },
+      { name: "decision", label: "Decision", cell: (each) => badge(each.decision) },
+      { name: "version", label: "Version", cell: (each) => text(each.version) },
+      { name: "rmse", label: "RMSE", numeric: true, cell: (each) => errorFigure(each.rmse) },
+      { name: "champion_rmse", label: "Champion's RMSE", numeric: true, cell: (each) => errorFigure(each.champion_rmse) },
+      { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.refusal ?? each.reason) },
+      { name: "time", label: "When", cell: (each) => ago(each.time_ms) },
+    ],
+    rows: decisions,
+    keyOf: (each) => `${each.model} ${each.number}`,
+    inputsOf: (each) => [age(each.time_ms)],
+    redraw: page.redraw,
+  }));
+}
