@@ -16,6 +16,7 @@ from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
 from wasmline.training import (
     Decision,
+    ModelReader,
     ModelRecord,
     ModelRegistry,
     ModelServing,
@@ -24,7 +25,6 @@ from wasmline.training import (
     RollbackPlan,
     RollbackResult,
     TreeParameters,
-    model_serving,
     plan_rollback,
     publish_model,
     roll_back,
@@ -113,12 +113,8 @@ class ServedModel:
 
     def serving(self) -> ModelServing:
         """Return how the model is served now."""
-        return model_serving(
-            self.name,
-            models=self.models,
-            registry=self.registry,
-            deployments=read_deployments(self.kafka.config),
-        )
+        reader = ModelReader(self.models, self.registry)
+        return reader.serving(self.name, read_deployments(self.kafka.config))
 
     def plan(self, version: str | None = None, run: str = "") -> RollbackPlan:
         return plan_rollback(self.name, models=self.models, kafka=self.kafka.config, version=version, run=run)

@@ -23,7 +23,7 @@ from wasmline.printable import printable
 
 if TYPE_CHECKING:
     from wasmline.control import Deployment
-    from wasmline.training import ModelVersion
+    from wasmline.training import ModelOverview, ModelServing, ModelVersion
 
 EXIT_NOT_SERVING = 3
 
@@ -53,10 +53,10 @@ models.add_command(slices)
 def list_(models: str, registry: str, settings: tuple[tuple[str, str], ...], as_json: bool, check: bool) -> None:
     """List the models with their champions, and whether these serve. A registry without models fails the check."""
     from wasmline.cli.model_texts import list_text
-    from wasmline.training import ModelRegistry
+    from wasmline.training import ModelReader
 
     deployments = _deployments(settings, needed=check)
-    listed = [_listed(name, models, registry, deployments) for name in ModelRegistry(models).names()]
+    listed = [_listed(each) for each in ModelReader(models, registry).read(deployments)]
     click.echo(json.dumps(listed, indent=2) if as_json else list_text(listed))
     if not listed:
         click.echo(f"there are no models in {printable(models)}", err=True)
@@ -84,7 +84,7 @@ def show(
     from wasmline.cli.model_texts import show_text
     from wasmline.documents import plain
     from wasmline.registry import parse_reference
-    from wasmline.training import ModelRegistry, PromotionLog
+    from wasmline.training import ModelReader, ModelRegistry, PromotionLog
 
     name, version = parse_reference(reference)
     deployments = _deployments(settings, needed=check)
@@ -96,7 +96,9 @@ def show(
         **plain(stored),
         "champion": champion,
         "module": _module(stored, registry, transform or name),
-        "serving": _serving(name, models, registry, deployments, transform),
+        "serving": None
+        if deployments is None
+        else _serving(ModelReader(models, registry).serving(name, deployments, transform=transform)),
     }
     text = (
         json.dumps({**shown, "decisions": plain(decisions)}, indent=2)
@@ -152,33 +154,24 @@ def _deployments(settings: tuple[tuple[str, str], ...], needed: bool) -> list[De
     return read_deployments(kafka_config(settings))
 
 
-def _listed(name: str, models: str, registry: str, deployments: list[Deployment] | None) -> dict[str, Any]:
-    """Return one model of the list; what cannot be read of it is its state of serving."""
-    from wasmline.errors import RegistryError, TrainingError, UnsupportedSpecVersion
-    from wasmline.training import ModelRegistry, PromotionLog
-
-    listed: dict[str, Any] = {"model": name, "champion": None, "versions": [], "rmse": None}
-    known = ModelRegistry(models)
-    try:
-        listed["versions"] = known.versions(name)
-        listed["champion"] = champion = PromotionLog(models).champion(name)
-        listed["rmse"] = known.get(name, champion).record.metrics.rmse
-        listed["serving"] = _serving(name, models, registry, deployments)
-    except (RegistryError, TrainingError, UnsupportedSpecVersion) as error:
-        listed["serving"] = {"state": "unreadable", "agrees": False, "explanation": str(error)}
-    return listed
+def _listed(model: ModelOverview) -> dict[str, Any]:
+    """Return one model of the list, as JSON-able data; what cannot be read of it is its state of serving."""
+    serving = None if model.serving is None else _serving(model.serving)
+    if model.problem:
+        serving = {"state": "unreadable", "agrees": False, "explanation": model.problem}
+    return {
+        "model": model.model,
+        "champion": model.champion,
+        "versions": list(model.versions),
+        "rmse": model.rmse,
+        "serving": serving,
+    }
 
 
-def _serving(
-    name: str, models: str, registry: str, deployments: list[Deployment] | None, transform: str | None = None
-) -> dict[str, Any] | None:
-    """Return how a model is served, as JSON-able data; None without a cluster."""
+def _serving(serving: ModelServing) -> dict[str, Any]:
+    """Return how a model is served, as JSON-able data."""
     from wasmline.documents import plain
-    from wasmline.training import model_serving
 
-    if deployments is None:
-        return None
-    serving = model_serving(name, models=models, registry=registry, deployments=deployments, transform=transform)
     return {
         "state": serving.state,
         "agrees": serving.agrees,
@@ -203,10 +196,11 @@ def _module(stored: ModelVersion, registry: str, transform: str) -> dict[str, An
     from wasmline.training import model_reference, published_module
     from wasmline.wasm.model_section import model_of
 
-    module = published_module(registry, transform, model_reference(stored))
+    modules = FilesystemRegistry(registry)
+    module = published_module(modules, transform, model_reference(stored))
     if module is None:
         return None
-    found = model_of(FilesystemRegistry(registry).read(module.name, module.version))
+    found = model_of(modules.read(module.name, module.version))
     proof = plain(found.section.proof) if found and found.proven else None
     return {"name": module.name, "version": module.version, "digest": module.digest, "proof": proof}
 

@@ -16,12 +16,14 @@ from wasmline.training.kept_rows import KeptRows, KeptSlice
 from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
 from wasmline.training.model_decision import promote
+from wasmline.training.model_overview import DecisionOverview, ModelOverview, ModelVersionOverview
 from wasmline.training.model_proof import prove
 from wasmline.training.model_publisher import PublishedModel, compile_proven, model_reference, publish_model
+from wasmline.training.model_reader import ModelReader
 from wasmline.training.model_rebuild import RebuiltModel, rebuild_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
-from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
+from wasmline.training.model_serving import ModelServing, published_module, require_serving
 from wasmline.training.paired_bootstrap import Interval
 from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
 from wasmline.training.promotion_log import PromotionLog
@@ -43,6 +45,7 @@ __all__ = [
     "Correlation",
     "Dataset",
     "Decision",
+    "DecisionOverview",
     "ErrorComparison",
     "FeatureLayout",
     "GatePolicy",
@@ -52,11 +55,14 @@ __all__ = [
     "KeptSlice",
     "Metrics",
     "ModelComparison",
+    "ModelOverview",
     "ModelProof",
+    "ModelReader",
     "ModelRecord",
     "ModelRegistry",
     "ModelServing",
     "ModelVersion",
+    "ModelVersionOverview",
     "NewSlice",
     "Prepared",
     "Promotion",
@@ -83,7 +89,6 @@ __all__ = [
     "decide_slice",
     "deploy_champion",
     "model_reference",
-    "model_serving",
     "passed_text",
     "plan_rollback",
     "prepare",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -66,12 +65,11 @@ class ChampionMonitor:
         if version is None:
             return None
         record = self._record(version)
-        created_ms = int(datetime.fromisoformat(record.created).timestamp() * 1000)
         metrics = record.metrics
         return ChampionFacts(
             version=version,
             expected_rmse=metrics.rmse if metrics.forward_rmse is None else metrics.forward_rmse,
-            age_s=(now - max(created_ms, trained_ms)) / 1000,
+            age_s=(now - max(record.created_ms, trained_ms)) / 1000,
             drift=self._attempt("drift", lambda: self._drift(record, version, new)),
             live=self._attempt("live error", lambda: self._live(record, version, now)),
         )

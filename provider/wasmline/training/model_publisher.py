@@ -137,12 +137,15 @@ def _load(models: str, model: str, version: str) -> _Source:
 
 def model_reference(stored: ModelVersion) -> ModelReference:
     """Return the reference to a model version. Raises InvalidModel for digests that are none."""
+    return reference_to(stored.name, stored.version, digest=stored.digest, dataset=stored.record.dataset_digest)
+
+
+def reference_to(name: str, version: str, *, digest: str, dataset: str) -> ModelReference:
+    """Return the reference to the model version of these digests. Raises InvalidModel if they are none."""
     try:
-        return ModelReference(
-            name=stored.name, version=stored.version, digest=stored.digest, dataset=stored.record.dataset_digest
-        )
+        return ModelReference(name=name, version=version, digest=digest, dataset=dataset)
     except ValueError as error:
-        raise InvalidModel(f"{stored.name}@{stored.version}: {bounded_line(error)}; train it again") from error
+        raise InvalidModel(f"{name}@{version}: {bounded_line(error)}; train it again") from error
 
 
 def _compile(source: _Source, cache_dir: Path | None) -> ProvenModule:

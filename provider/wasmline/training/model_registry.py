@@ -69,6 +69,11 @@ class ModelRecord:
         """The columns of the held-out rows."""
         return held_out_schema(self.layout, self.dataset, all_fields=self.spec_version == GATE_SPEC_VERSION)
 
+    @property
+    def created_ms(self) -> int:
+        """When it was trained, in milliseconds since the Unix epoch."""
+        return int(datetime.fromisoformat(self.created).timestamp() * 1000)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelVersion:

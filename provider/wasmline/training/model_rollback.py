@@ -11,7 +11,7 @@ The steps, in this order:
 
 The log is changed before the stream because the log decides who wins: in the other order, a rollback that loses to a
 promotion would have changed the stream already. After a crash between the steps the stream runs the version that it ran
-before: ``model_serving`` names it, and the same rollback again does what is left.
+before: ``ModelReader.serving`` names it, and the same rollback again does what is left.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,9 +11,6 @@ from wasmline.documents import plain
 from wasmline.errors import ModelNotServing, VersionNotFound
 from wasmline.model_reference import ModelReference
 from wasmline.registry import FilesystemRegistry, Version
-from wasmline.training.model_publisher import model_reference
-from wasmline.training.model_registry import ModelRegistry
-from wasmline.training.promotion_log import PromotionLog
 
 ServingState = Literal[
     "serving",
@@ -31,13 +28,13 @@ ServingState = Literal[
 class ServingFacts:
     """A model's champion, its published modules and its deployments.
 
-    ``modules`` has, for each transform that serves the model or is to, the published module of the champion; None if
-    there is none. ``rolled_back``: the champion is live by a rollback.
+    ``modules`` has, for each transform that serves the model or is to, the digest of the champion's published module;
+    None if there is none. ``rolled_back``: the champion is live by a rollback.
     """
 
     model: str
     champion: ModelReference | None
-    modules: Mapping[str, Version | None]
+    modules: Mapping[str, str | None]
     deployments: tuple[Deployment, ...]
     rolled_back: bool = False
 
@@ -56,47 +53,15 @@ class ModelServing:
         return self.state == "serving" or (self.state == "no champion" and not self.facts.deployments)
 
 
-def model_serving(
-    model: str,
-    *,
-    models: str,
-    registry: str,
-    deployments: Iterable[Deployment],
-    transform: str | None = None,
-) -> ModelServing:
-    """Return how the champion in the registry at ``models`` is served by the cluster's ``deployments``.
-
-    Considered are those that declare the model, and that of ``transform``, by default the model's name. Raises
-    VersionNotFound for an unknown model or a champion that the registry lacks, and the errors of both registries.
-    """
-    known, log = ModelRegistry(models), PromotionLog(models)
-    known.get(model)
-    live = log.champion(model)
-    champion = model_reference(known.get(model, live)) if live else None
-    transform = transform or model
-    serving = tuple(each for each in deployments if each.spec.name == transform or serves(each, model))
-    names = {each.spec.name for each in serving} or {transform}
-    changes = [each for each in log.history(model) if each.decision != "keep"]
-    return decide_serving(
-        ServingFacts(
-            model=model,
-            champion=champion,
-            modules={name: published_module(registry, name, champion) for name in sorted(names)} if champion else {},
-            deployments=serving,
-            rolled_back=bool(changes) and changes[-1].decision == "rollback",
-        )
-    )
-
-
 def serves(deployment: Deployment, model: str) -> bool:
     """Whether a deployment declares that it predicts with a version of ``model``."""
     return deployment.spec.model is not None and deployment.spec.model.name == model
 
 
-def published_module(registry: str, transform: str, model: ModelReference) -> Version | None:
+def published_module(registry: FilesystemRegistry, transform: str, model: ModelReference) -> Version | None:
     """Return the published module of a model version, or None if there is none, or one of another model."""
     try:
-        version = FilesystemRegistry(registry).get(transform, model.version)
+        version = registry.get(transform, model.version)
     except VersionNotFound:
         return None
     return version if version.metadata.transform.get("model") == plain(model) else None
@@ -157,8 +122,8 @@ def _deployed(facts: ServingFacts, champion: ModelReference, deployment: Deploym
     if spec.model != champion:
         what = f"its model is {spec.model.digest} and the champion {champion.digest}, or their datasets differ"
         return _other(facts, "other bytes", deployment, what, remedy)
-    if module and spec.digest != module.digest:
-        what = f"its module is {spec.digest} and the published one {module.digest}"
+    if module and spec.digest != module:
+        what = f"its module is {spec.digest} and the published one {module}"
         return _other(facts, "other bytes", deployment, what, remedy)
     if deployment.state == "paused":
         return _other(facts, "paused", deployment, f"is paused: {deployment.reason}", f"wasmline resume {spec.name}")

@@ -43,16 +43,28 @@ class PromotionLog:
 
     def champion(self, name: str) -> str | None:
         """Return the live version of a model, or None. Raises VersionNotFound if the registry lacks it."""
-        history = self._log.numbers(name)
-        live = self._log.read(name, history[-1]).live if history else None
+        numbers = self.numbers(name)
+        live = self.read(name, numbers[-1]).live if numbers else None
         if live is not None and live not in self._models.versions(name):
-            raise VersionNotFound(
-                f"no {name}@{live} in {self._models.url}, which is live by {self._log.path(name, history[-1])}: "
-                "restore it, or promote another version",
-                name=name,
-                version=live,
-            )
+            raise self.lost_champion(name, live, numbers[-1])
         return live
+
+    def lost_champion(self, name: str, live: str, number: int) -> VersionNotFound:
+        """Return the error of a version that is live by decision ``number`` and that the registry lacks."""
+        return VersionNotFound(
+            f"no {name}@{live} in {self._models.url}, which is live by {self._log.path(name, number)}: restore it, or "
+            "promote another version",
+            name=name,
+            version=live,
+        )
+
+    def numbers(self, name: str) -> list[int]:
+        """Return the numbers of the decisions on a model in order. Raises InvalidLayout for a gap."""
+        return self._log.numbers(name)
+
+    def read(self, name: str, number: int) -> Promotion:
+        """Return one decision on a model. Raises InvalidLayout if it is malformed."""
+        return self._log.read(name, number)
 
     def history(self, name: str) -> list[Promotion]:
         """Return all decisions on a model, the oldest first."""

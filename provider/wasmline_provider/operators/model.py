@@ -640,15 +640,13 @@ class CheckModelServingOperator(MultipleOutputsOperator):
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import read_deployments
-        from wasmline.training import model_serving, require_serving
+        from wasmline.training import ModelReader, require_serving
 
         locations = WasmlineHook(self.wasmline_conn_id).locate(models=given(self.models), registry=given(self.registry))
         with locations.opened() as at:
-            serving = model_serving(
+            serving = ModelReader(at.models, at.registry).serving(
                 self.model,
-                models=at.models,
-                registry=at.registry,
-                deployments=read_deployments(KafkaHook(self.kafka_conn_id).get_conn()),
+                read_deployments(KafkaHook(self.kafka_conn_id).get_conn()),
                 transform=self.transform or None,
             )
         require_serving(serving)

@@ -14,8 +14,8 @@ from wasmline.documents import plain
 from wasmline.errors import InvalidLayout, VersionNotFound
 from wasmline.model_reference import ModelReference
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version
-from wasmline.training import Decision, Metrics, ModelRecord, ModelRegistry, PromotionLog, model_reference
-from wasmline.training.model_serving import ModelServing, ServingFacts, decide_serving, model_serving
+from wasmline.training import Decision, Metrics, ModelReader, ModelRecord, ModelRegistry, PromotionLog, model_reference
+from wasmline.training.model_serving import ModelServing, ServingFacts, decide_serving
 
 
 def digest(letter: str) -> str:
@@ -24,7 +24,6 @@ def digest(letter: str) -> str:
 
 FIRST = ModelReference(name="eta", version="1.0.0", digest=digest("1"), dataset=digest("d"))
 CHAMPION = ModelReference(name="eta", version="1.1.0", digest=digest("2"), dataset=digest("d"))
-MODULE = Version(name="eta", version="1.1.0", digest=digest("a"), size_bytes=1, metadata=ArtifactMetadata())
 
 
 def deployment(model: ModelReference | None, *, name: str = "eta", wasm: str = digest("a"), **state: Any) -> Deployment:
@@ -42,7 +41,7 @@ def deployment(model: ModelReference | None, *, name: str = "eta", wasm: str = d
 
 def decided(*deployments: Deployment, **facts: Any) -> ModelServing:
     names = {each.spec.name for each in deployments} or {"eta"}
-    known: dict[str, Any] = {"champion": CHAMPION, "modules": dict.fromkeys(sorted(names), MODULE), **facts}
+    known: dict[str, Any] = {"champion": CHAMPION, "modules": dict.fromkeys(sorted(names), digest("a")), **facts}
     return decide_serving(ServingFacts(model="eta", deployments=deployments, **known))
 
 
@@ -151,7 +150,7 @@ def test_the_facts_are_read_from_both_registries_and_the_deployments(models: str
     champion, second = (model_reference(ModelRegistry(models).get("eta", each)) for each in ("1.0.0", "1.1.0"))
 
     def state(*deployments: Deployment) -> str:
-        return model_serving("eta", models=models, registry=registry, deployments=deployments).state
+        return ModelReader(models, registry).serving("eta", deployments).state
 
     assert state() == "not published"
     published = publish(models, registry, b"module")
@@ -165,16 +164,16 @@ def test_the_facts_are_read_from_both_registries_and_the_deployments(models: str
 def test_a_module_that_declares_other_bytes_is_not_the_champions(models: str, tmp_path: Path) -> None:
     registry = str(tmp_path / "registry")
     publish(models, registry, b"module", digest=digest("3"))
-    assert model_serving("eta", models=models, registry=registry, deployments=()).state == "not published"
+    assert ModelReader(models, registry).serving("eta", ()).state == "not published"
 
 
 def test_a_model_that_does_not_exist_and_a_champion_that_is_gone_are_errors(models: str, tmp_path: Path) -> None:
     registry = str(tmp_path / "registry")
     with pytest.raises(VersionNotFound, match="did you mean eta"):
-        model_serving("etta", models=models, registry=registry, deployments=())
+        ModelReader(models, registry).serving("etta", ())
     shutil.rmtree(Path(models) / "models/eta/1.0.0")
     with pytest.raises(VersionNotFound, match="which is live by promotions/eta/000001"):
-        model_serving("eta", models=models, registry=registry, deployments=())
+        ModelReader(models, registry).serving("eta", ())
 
 
 def test_a_malformed_module_of_the_champion_is_an_error_that_names_it(models: str, tmp_path: Path) -> None:
@@ -182,4 +181,4 @@ def test_a_malformed_module_of_the_champion_is_an_error_that_names_it(models: st
     publish(models, str(registry), b"module")
     (registry / "modules/eta/1.0.0/index.json").write_text("{}")
     with pytest.raises(InvalidLayout, match=r"modules/eta/1\.0\.0"):
-        model_serving("eta", models=models, registry=str(registry), deployments=())
+        ModelReader(models, str(registry)).serving("eta", ())
