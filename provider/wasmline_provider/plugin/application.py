@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from airflow.sdk.exceptions import AirflowNotFoundException
-from fastapi import Body, Depends, FastAPI, HTTPException, Request, Response, status
+from fastapi import Body, Depends, FastAPI, HTTPException, Query, Request, Response, status
 from fastapi import Path as PathParameter
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
-from wasmline.control import ChangeCause, ClusterState
+from wasmline.control import ChangeCause
 from wasmline.errors import Conflict, DeploymentNotFound, JobNotFound, TopicNotFound, VersionNotFound, WasmlineError
 from wasmline.printable import bounded_line
 from wasmline_provider.plugin.access import (
@@ -24,8 +24,8 @@ from wasmline_provider.plugin.access import (
     require_may_read_dag,
     require_own_page,
 )
-from wasmline_provider.plugin.actions import ACTIONS, ActionRequest
-from wasmline_provider.plugin.cluster_documents import started_by
+from wasmline_provider.plugin.action_owners import owning_dags
+from wasmline_provider.plugin.actions import ACTIONS, ActionRequest, PauseRequest, StopRequest
 from wasmline_provider.plugin.page import Page, PageUser
 from wasmline_provider.plugin.settings import PageSettings
 
@@ -50,6 +50,8 @@ UNPROCESSABLE = 422
 
 ActionName = Literal["pause", "resume", "rollback", "deploy", "stop", "redrive"]
 
+Names = Annotated[tuple[str, ...], Query(max_length=100)]
+
 Offset = Annotated[int, PathParameter(ge=0, lt=2**63)]
 
 
@@ -61,7 +63,8 @@ def create_application(page: Page | None = None) -> FastAPI:
         app.exception_handler(kind)(_error_answer)
     shown = page or Page(PageSettings.read())
     _add_files(app)
-    _add_views(app, shown)
+    _add_cluster_views(app, shown)
+    _add_storage_views(app, shown)
     _add_actions(app, shown)
     return app
 
@@ -81,7 +84,7 @@ def _add_files(app: FastAPI) -> None:
         return _file(path, contents)
 
 
-def _add_views(app: FastAPI, page: Page) -> None:
+def _add_cluster_views(app: FastAPI, page: Page) -> None:
     @app.get("/api/state")
     def state(user: GetUserDep, since: str = "") -> dict[str, Any]:
         return page.state(since, _page_user(user, page))
@@ -91,13 +94,26 @@ def _add_views(app: FastAPI, page: Page) -> None:
         return page.lines()
 
     @app.get("/api/transforms/{name}")
-    def transform(name: str) -> dict[str, Any]:
-        return page.transform(name)
+    def transform(name: str, user: GetUserDep) -> dict[str, Any]:
+        return {**page.transform(name), "may_act": _may_act(user, page, PauseRequest(transform=name))}
 
     @app.get("/api/transforms/{name}/logs")
     def logs(name: str) -> dict[str, Any]:
         return page.logs(name)
 
+    @app.get("/api/jobs/{job}")
+    def job(job: str, user: GetUserDep) -> dict[str, Any]:
+        return {**page.job(job), "may_act": _may_act(user, page, StopRequest(job=job))}
+
+    @app.get("/api/runs/{dag_id}/{run_id}")
+    def run(
+        dag_id: str, run_id: str, user: GetUserDep, task: str | None = None, job: Names = (), transform: Names = ()
+    ) -> dict[str, Any]:
+        require_may_read_dag(user, dag_id)
+        return page.run(dag_id, run_id, task_id=task, jobs=job, transforms=transform)
+
+
+def _add_storage_views(app: FastAPI, page: Page) -> None:
     @app.get("/api/versions/{name}")
     def versions(name: str) -> dict[str, Any]:
         return page.versions(name)
@@ -110,22 +126,17 @@ def _add_views(app: FastAPI, page: Page) -> None:
     def record(topic: str, partition: Offset, offset: Offset) -> dict[str, Any]:
         return page.record(topic, partition, offset)
 
-    @app.get("/api/jobs/{job}")
-    def job(job: str) -> dict[str, Any]:
-        return page.job(job)
-
-    @app.get("/api/runs/{dag_id}/{run_id}")
-    def run(dag_id: str, run_id: str, user: GetUserDep) -> dict[str, Any]:
-        require_may_read_dag(user, dag_id)
-        return page.run(dag_id, run_id)
+    @app.get("/api/models/{name}")
+    def model(name: str) -> dict[str, Any]:
+        return page.model(name)
 
 
 def _add_actions(app: FastAPI, page: Page) -> None:
     @app.post("/api/plans/{name}", dependencies=[Depends(require_own_page)])
     def plan(name: ActionName, user: GetUserDep, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         request = _request(name, body)
+        _require_may_act(user, page, request)
         with page.reader.state() as (_, state):
-            _require_may_act(user, page, state, request)
             found = ACTIONS[name].plan(request, state)
         return {
             "title": found.title,
@@ -140,8 +151,7 @@ def _add_actions(app: FastAPI, page: Page) -> None:
     def act(name: ActionName, user: GetUserDep, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
         reason = _reason(body.pop("reason", ""))
         request = _request(name, body)
-        with page.reader.state() as (_, state):
-            _require_may_act(user, page, state, request)
+        _require_may_act(user, page, request)
         cause = ChangeCause.shortened(reason=reason, by=user.get_name(), run="page")
         text = ACTIONS[name].run(request, page.action_context(), cause)
         logger.info("%s: %s (%s)", bounded_line(user.get_name()), bounded_line(text), bounded_line(reason))
@@ -152,19 +162,16 @@ def _page_user(user: BaseUser, page: Page) -> PageUser:
     return PageUser(name=user.get_name(), may_act=may_act(user, (), page.settings.action_permission))
 
 
-def _require_may_act(user: BaseUser, page: Page, state: ClusterState, request: ActionRequest) -> None:
-    """Refuse a user who may not edit the DAG that runs what a request is about. Raises HTTPException."""
-    if not may_act(user, _dags(state, request), page.settings.action_permission):
+def _may_act(user: BaseUser, page: Page, request: ActionRequest) -> bool:
+    """Return whether a user may act on each thing that a request names."""
+    with page.reader.state() as (_, state):
+        owners = owning_dags(state, request)
+    return all(may_act(user, dag_ids, page.settings.action_permission) for dag_ids in owners)
+
+
+def _require_may_act(user: BaseUser, page: Page, request: ActionRequest) -> None:
+    if not _may_act(user, page, request):
         raise HTTPException(status.HTTP_403_FORBIDDEN, "you may read this page, and not act: ask for the right to edit")
-
-
-def _dags(state: ClusterState, request: ActionRequest) -> set[str]:
-    """Return the DAGs whose tasks run what a request is about."""
-    values = request.model_dump()
-    transform = values.get("transform") or values.get("through")
-    views = [state.job(str(values.get("job") or "")), state.job_of(transform) if transform else None]
-    starters = [started_by(view) for view in views if view is not None]
-    return {each["dag_id"] for each in starters if each is not None}
 
 
 def _request(name: ActionName, fields: dict[str, Any]) -> ActionRequest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from wasmline.control import (
@@ -124,7 +124,7 @@ def job_row(view: JobView) -> dict[str, Any]:
 def started_by(view: JobView) -> dict[str, str] | None:
     """Return the task that ordered the run of a job: its DAG, run and task; None if a task did not."""
     parts = view.order.cause.run.split("/")
-    if len(parts) < 3:
+    if len(parts) < 3 or not all(parts[:3]):
         return None
     return {"dag_id": parts[0], "run_id": parts[1], "task_id": parts[2]}
 
@@ -180,11 +180,24 @@ def redrive_documents(redrives: Iterable[Redrive]) -> list[dict[str, Any]]:
     ]
 
 
-def run_document(state: ClusterState, dag_id: str, run_id: str) -> dict[str, Any]:
-    """Return what a run of a DAG has ordered and changed on the cluster."""
+def run_document(
+    state: ClusterState,
+    dag_id: str,
+    run_id: str,
+    *,
+    task_id: str | None,
+    jobs: Collection[str],
+    transforms: Collection[str],
+) -> dict[str, Any]:
+    """Return what a run of a DAG, or one of its tasks, has ordered and changed on the cluster.
+
+    jobs, transforms: those that its tasks name: a task may have adopted the job of another run. With a task, only its
+    own jobs count, and the changes of the transforms that it names.
+    """
     name = f"{dag_id}/{run_id}"
-    jobs = [view for view in state.jobs() if _is_of(view.order.cause.run, name)]
-    reports = [view.overview.report for view in jobs if view.overview.report is not None]
+    ordered_by = name if task_id is None else f"{name}/{task_id}"
+    views = [view for view in state.jobs() if view.order.spec.job in jobs or _is_of(view.order.cause.run, ordered_by)]
+    reports = [view.overview.report for view in views if view.overview.report is not None]
     changes = [
         {
             "transform": transform,
@@ -195,14 +208,15 @@ def run_document(state: ClusterState, dag_id: str, run_id: str) -> dict[str, Any
             "reason": each.cause.reason,
         }
         for transform, each in state.events_of_run(name)
+        if task_id is None or transform in transforms
     ]
-    named = {view.transform or "" for view in jobs} | {str(each["transform"]) for each in changes}
+    named = {view.transform or "" for view in views} | {str(each["transform"]) for each in changes} | set(transforms)
     return {
-        "jobs": [job_row(view) for view in jobs],
+        "jobs": [job_row(view) for view in views],
         "reports": [report_document(each) for each in reports],
         "changes": changes,
         "transforms": [transform_row(state, each) for each in sorted(named & state.deployments.keys())],
-        "redrives": redrive_documents(each for each in state.redrives(None) if _is_of(each.cause.run, name)),
+        "redrives": redrive_documents(each for each in state.redrives(None) if _is_of(each.id, ordered_by)),
     }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wasmline.clock import now_ms
-from wasmline.control import ClusterState
+from wasmline.control import ClusterState, Deployment, RetrainStatus
 from wasmline.control.minute_lines import MINUTE_MS, minutes
-from wasmline.errors import TopicNotFound
+from wasmline.errors import TopicNotFound, VersionNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.plugin.actions import ActionContext, RedriveCalls
@@ -24,6 +24,7 @@ from wasmline_provider.plugin.cluster_documents import (
     transform_row,
 )
 from wasmline_provider.plugin.cluster_reader import ClusterReader, Follower
+from wasmline_provider.plugin.model_documents import ModelSource, trigger_document, with_live_errors, with_trigger
 from wasmline_provider.plugin.record_documents import read_dead_letters, read_provenance
 from wasmline_provider.plugin.settings import PageSettings
 
@@ -34,6 +35,7 @@ CURSOR = re.compile(r"([0-9a-f]{8})-([0-9]{1,15})")
 
 DEAD_LETTERS_AGE_S = 2.0
 VERSIONS_AGE_S = 10.0
+MODELS_AGE_S = 10.0
 PROVENANCE_AGE_S = 60.0
 """Seconds after which what was read for a request is read again for another."""
 
@@ -54,6 +56,7 @@ class Page:
         self.redrives = RedriveCalls()
         self.reader = ClusterReader(open_follower or self._open_follower)
         self._reads = BackgroundReads()
+        self._source = ModelSource(settings.wasmline_conn_id)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -72,6 +75,7 @@ class Page:
                 "jobs": [each for each in names["jobs"] if state.job(each) is None],
             }
             number = state.number
+            deployments, retrains = list(state.deployments.values()), dict(state.retrains)
         return {
             "cursor": f"{identity}-{number}",
             "full": is_full,
@@ -88,6 +92,7 @@ class Page:
             "shows_payloads": self.settings.shows_payloads,
             "transforms": transforms,
             "jobs": jobs,
+            **self._models(deployments, retrains),
         }
 
     def lines(self) -> dict[str, Any]:
@@ -118,10 +123,28 @@ class Page:
         with self.reader.state() as (_, state):
             return job_details(state, state.require_job(name))
 
-    def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
-        """Return what a run of a DAG has ordered and changed."""
+    def model(self, name: str) -> dict[str, Any]:
+        """Return the page of a model. Raises VersionNotFound for an unknown one."""
         with self.reader.state() as (_, state):
-            return run_document(state, dag_id, run_id)
+            deployments, retrains = list(state.deployments.values()), dict(state.retrains)
+        rows, status = self._models(deployments, retrains)["models"], retrains.get(name)
+        row = next((each for each in rows if each["model"] == name), None)
+        if row is None:
+            raise VersionNotFound(f"no model {name!r} is known", name=name, version=None)
+        found = self._reads.get(("model", name), lambda: self._source.details(name), max_age_s=MODELS_AGE_S)
+        known = found.value or {"asset_uri": None, "versions": [], "decisions": []}
+        return {
+            **_status(found),
+            **known,
+            "row": row,
+            "versions": with_live_errors(known["versions"], status),
+            "trigger": None if status is None else trigger_document(status),
+        }
+
+    def run(self, dag_id: str, run_id: str, **named: Any) -> dict[str, Any]:
+        """Return what a run of a DAG has ordered and changed: see run_document."""
+        with self.reader.state() as (_, state):
+            return run_document(state, dag_id, run_id, **named)
 
     # -- topics and registries ---------------------------------------------------------------------------------------
 
@@ -163,6 +186,12 @@ class Page:
 
         found = self._reads.get(("versions", name), read, max_age_s=VERSIONS_AGE_S)
         return {**_status(found), "versions": found.value or []}
+
+    def _models(self, deployments: list[Deployment], retrains: Mapping[str, RetrainStatus]) -> dict[str, Any]:
+        """Return the rows of all models, as they were read last."""
+        found = self._reads.get("models", lambda: self._source.rows(deployments), max_age_s=MODELS_AGE_S)
+        rows = [with_trigger(each, retrains.get(each["model"])) for each in found.value or ()]
+        return {"models": rows, "models_state": found.state, "models_problem": found.problem}
 
     def action_context(self) -> ActionContext:
         """Return what an action works with. Raises InvalidKafkaConfig."""

@@ -39,6 +39,7 @@ TABLE: list[Row] = [
     ("GET", "/api/dead-letters/{topic}", "/api/dead-letters/eta.dlq", None, READERS),
     ("GET", "/api/records/{topic}/{partition}/{offset}", "/api/records/eta.in/0/7", None, READERS),
     ("GET", "/api/jobs/{job}", "/api/jobs/eta-job", None, READERS),
+    ("GET", "/api/models/{name}", "/api/models/eta", None, READERS),
     ("GET", "/api/runs/{dag_id}/{run_id}", "/api/runs/retrain/run-1", None, READERS),
     *(
         ("POST", f"/api/{kind}/{{name}}", f"/api/{kind}/{name}", {**target, **reason}, EDITORS)

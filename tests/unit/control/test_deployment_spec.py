@@ -83,3 +83,35 @@ def test_a_reference_that_cannot_be_part_of_a_header_is_refused(changed: dict[st
     model = {"name": "eta", "version": "1.2.0", "digest": DIGEST, "dataset": DIGEST} | changed
     with pytest.raises(ValueError, match="model"):
         parse_declaration(json.dumps({"model": model}))
+
+
+def version(number: str, **declared: Any) -> Version:
+    digest = "sha256:" + number[0] * 64
+    transform = {"input-topic": "in", "output-topics": ["out"], **declared}
+    metadata = ArtifactMetadata(transform=transform)
+    return Version(name="t", version=number, digest=digest, size_bytes=1, metadata=metadata)
+
+
+def test_another_version_keeps_what_was_chosen_and_declares_the_rest() -> None:
+    current = version("1.0.0", **{"timeout-ms": 100, "env": {"LEVEL": "info"}, "dead-letter-topic": "old.dlq"})
+    deployed = DeploymentSpec.of(current, env={"LEVEL": "debug"}, max_failure_share=0.25, input_topic="chosen")
+    following = version("2.0.0", **{"timeout-ms": 200, "env": {"LEVEL": "warn"}, "output-topics": ["out2"]})
+    made = deployed.with_version(following, current)
+    assert (made.version, made.digest) == ("2.0.0", following.digest)
+    assert (made.input_topic, made.env, made.max_failure_share) == ("chosen", {"LEVEL": "debug"}, 0.25)
+    assert (made.cpu_ms_per_record, made.output_topics, made.dead_letter_topic) == (200, ("out2",), None)
+
+
+def test_another_version_keeps_everything_where_the_current_one_is_not_known() -> None:
+    deployed = DeploymentSpec.of(version("1.0.0"), env={"LEVEL": "debug"}, cpu_ms_per_record=100)
+    made = deployed.with_version(version("2.0.0", **{"timeout-ms": 200, "output-topics": ["out2"]}), None)
+    assert made == replace(deployed, version="2.0.0", digest=made.digest)
+    assert made.digest != deployed.digest
+
+
+def test_another_version_that_declares_no_topics_has_those_of_the_deployment() -> None:
+    bare = Version(
+        name="t", version="2.0.0", digest=DIGEST, size_bytes=1, metadata=ArtifactMetadata(transform={"timeout-ms": 7})
+    )
+    made = spec().with_version(bare, version("1.0.0"))
+    assert (made.topics, made.cpu_ms_per_record) == (("in", "out"), 7)
