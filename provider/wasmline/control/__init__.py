@@ -64,6 +64,13 @@ from wasmline.control.redrive_topic import (
     RedriveTopic,
     RedriveWriter,
 )
+from wasmline.control.retrain_status import (
+    RetrainCheck,
+    RetrainStatus,
+    RetrainStatusTopic,
+    model_of_retrain_status,
+    retrain_status_key,
+)
 from wasmline.control.run_liveness import is_live, live_jobs
 from wasmline.control.run_reader import RunReader, RunReading
 from wasmline.control.status_topic import StatusTopic
@@ -123,6 +130,9 @@ __all__ = [
     "RedriveTopic",
     "RedriveWriter",
     "RedrivenOffsets",
+    "RetrainCheck",
+    "RetrainStatus",
+    "RetrainStatusTopic",
     "RunReader",
     "RunReading",
     "StatusTopic",
@@ -137,6 +147,7 @@ __all__ = [
     "is_live",
     "job_event_record",
     "live_jobs",
+    "model_of_retrain_status",
     "partition_stalls",
     "plan_deployment_rollback",
     "plan_module_pruning",
@@ -149,6 +160,7 @@ __all__ = [
     "read_modules",
     "require_launcher",
     "require_topics",
+    "retrain_status_key",
     "roll_back_deployment",
     "stop_job",
     "withdraw_lease",

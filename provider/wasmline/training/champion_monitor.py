@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -53,23 +54,29 @@ class ChampionMonitor:
         self._held_out = lru_cache(maxsize=1)(lambda version: registry.held_out(name, version))
         self._errors = RepeatedErrors()
 
-    def facts(self, new: OffsetRanges, *, trained_ms: int, now: int) -> ChampionFacts | None:
+    def facts(self, new: OffsetRanges | None, *, trained_ms: int, now: int) -> ChampionFacts | None:
         """Return what is known of the champion beside ``new`` records; None without one.
 
-        ``trained_ms`` is when the newest slice was recorded.
+        Without ``new`` records, topics are not read, and drift and live error are not measured. ``trained_ms`` is when
+        the newest slice was recorded.
         """
         return self._attempt("champion", lambda: self._facts(new, trained_ms, now))
 
-    def _facts(self, new: OffsetRanges, trained_ms: int, now: int) -> ChampionFacts | None:
+    def _facts(self, new: OffsetRanges | None, trained_ms: int, now: int) -> ChampionFacts | None:
         version = self._promotions.champion(self._conditions.model)
         if version is None:
             return None
         record = self._record(version)
         metrics = record.metrics
-        return ChampionFacts(
+        facts = ChampionFacts(
             version=version,
             expected_rmse=metrics.rmse if metrics.forward_rmse is None else metrics.forward_rmse,
             age_s=(now - max(record.created_ms, trained_ms)) / 1000,
+        )
+        if new is None:
+            return facts
+        return replace(
+            facts,
             drift=self._attempt("drift", lambda: self._drift(record, version, new)),
             live=self._attempt("live error", lambda: self._live(record, version, now)),
         )

@@ -22,8 +22,8 @@ class RetrainTrigger(PollingEventTrigger):
 
     Its state of record are the recorded slices and the topic's offsets: it keeps no counter, so that a triggerer may be
     killed at any time. It may fire twice, or for records that a run has trained on meanwhile: such a run has no slice
-    and is skipped. Why it does not fire is in the triggerer's log, once for each change. For a DAG that is scheduled on
-    an asset::
+    and is skipped. Why it does not fire is in the triggerer's log, once for each change, and in the status that it
+    writes to the cluster. For a DAG that is scheduled on an asset::
 
         retrain = Asset(
             "delivery-eta.retrain",
@@ -130,4 +130,4 @@ class RetrainTrigger(PollingEventTrigger):
             event = monitor.poll()
             return None if event is None else {"why": event.why, **plain(event)}
 
-        return Poller(poll)
+        return Poller(poll, monitor.close)

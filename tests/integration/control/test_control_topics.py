@@ -1,5 +1,6 @@
 """Deployments, jobs and modules in the control topics of a real broker."""
 
+import json
 import threading
 import uuid
 from contextlib import closing
@@ -19,10 +20,17 @@ from wasmline.control import (
     DriverClaim,
     JobTopic,
     ModuleStore,
+    RetrainCheck,
+    RetrainStatus,
+    RetrainStatusTopic,
+    RunReader,
     StatusTopic,
     control_topics,
     deploy,
+    retrain_status_key,
 )
+from wasmline.control.module_references import ModuleReferenceReader
+from wasmline.control.retrain_status import READ_INTERVAL_S
 from wasmline.digests import digest_of
 from wasmline.errors import (
     BrokerUnavailable,
@@ -47,6 +55,17 @@ from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.wasm import Schema
 
 MODULE = bytes(range(256)) * 8_000  # two megabytes: several chunks
+RETRAIN_STATUS = RetrainStatus(
+    model="eta",
+    topic="features",
+    champion=None,
+    new_records=0,
+    checks=(RetrainCheck(condition="new records", text="0 new records, fewer than 1", is_met=False),),
+    expected_rmse=None,
+    live_rmse=None,
+    age_s=None,
+    observed_ms=1,
+)
 
 
 def unique(noun: str) -> str:
@@ -361,6 +380,48 @@ def test_a_follower_says_that_its_topic_was_made_anew(config: KafkaConfig) -> No
 def test_an_unknown_job_is_not_found(config: KafkaConfig) -> None:
     with pytest.raises(JobNotFound):
         JobTopic(config).order(unique("job"))
+
+
+def test_the_retrain_status_of_a_model_is_no_record_of_the_job_of_its_name(config: KafkaConfig) -> None:
+    spec = JobSpec(job=unique("eta"), run="run-1", storage="s", stream=StreamSpec(transform=unique("t")))
+    status = replace(RETRAIN_STATUS, model=spec.job)
+    with (
+        closing(JobTopic(config)) as jobs,
+        closing(RetrainStatusTopic(config, spec.job)) as statuses,
+        closing(RunReader(config)) as reader,
+        closing(ModuleReferenceReader(config)) as references,
+    ):
+        order = jobs.submit(spec)
+        assert statuses.read() is None
+        assert statuses.write(status) == status == statuses.read()
+        assert [each.order for each in jobs.overviews() if each.order.spec.job.startswith(spec.job)] == [order]
+        assert (jobs.reported_runs(spec.job), jobs.last_claim(spec.job)) == (["run-1"], None)
+        assert (jobs.last_withdrawal(spec.job), jobs.last_launch(spec.job)) == (None, None)
+        assert reader.read([(spec.job, spec.run)])[spec.job, spec.run].order == order
+        assert not [each for each in references.read().unreadable if spec.job in each]
+        jobs.delete(spec.job, spec.run)
+        assert statuses.read() == status
+        newer = json.dumps({"spec_version": 2}).encode()
+        produce_all(config, control_topics.JOBS, [(retrain_status_key(spec.job), newer, [], None)])
+        assert statuses.read() is None
+        assert statuses.write(status) == status
+
+
+def test_a_writer_of_retrain_statuses_keeps_the_live_errors_that_others_write(config: KafkaConfig) -> None:
+    model, now = unique("eta"), 0.0
+    unmeasured = replace(RETRAIN_STATUS, model=model, champion="1.0.0")
+    with (
+        closing(RetrainStatusTopic(config, model, clock=lambda: now)) as one,
+        closing(RetrainStatusTopic(config, model)) as other,
+    ):
+        assert one.write(replace(unmeasured, live_rmse=3.0)).live_errors == {"1.0.0": 3.0}
+        later = replace(unmeasured, champion="1.1.0", live_rmse=5.0)
+        assert other.write(later).live_errors == {"1.0.0": 3.0, "1.1.0": 5.0}
+        assert one.write(replace(unmeasured, live_rmse=4.0)).live_errors == {"1.0.0": 4.0}
+        assert other.write(later).live_errors == {"1.0.0": 3.0, "1.1.0": 5.0}
+        now += READ_INTERVAL_S
+        assert one.write(unmeasured).live_errors == {"1.0.0": 3.0, "1.1.0": 5.0}
+        assert other.read() == replace(unmeasured, live_errors={"1.0.0": 3.0, "1.1.0": 5.0})
 
 
 def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: DeploymentSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 
 from support.acls.authorized_kafka import AuthorizedKafka, authorized_kafka
 from support.acls.parts import RUNS, Place
-from wasmline.control import control_topics
-from wasmline.control.acls import PARTS, Acl, Operation
+from wasmline.control import RetrainStatus, RetrainStatusTopic, control_topics
+from wasmline.control.acls import CONTROL, PARTS, Acl, Operation
 from wasmline.errors import NotAuthorized
+from wasmline.retrain_conditions import RetrainConditions
+from wasmline.training import RetrainMonitor
 
 LONG_RUNS = {
     "observer",
@@ -74,3 +77,39 @@ def test_an_acl_that_is_missing_is_named(kafka: AuthorizedKafka, tmp_path: Path,
             with pytest.raises(NotAuthorized, match="grant its user an ACL on it") as caught:
                 run(kafka, place, part, without(PARTS[part], acl, operation))
             assert place.named(acl.name) in caught.value.name, (acl, operation, str(caught.value))
+
+
+def test_a_retrain_monitor_gives_events_without_acls_for_its_status_and_warns_once(
+    kafka: AuthorizedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    control_topics.ensure(kafka.config)
+    place = Place(kafka.config, tmp_path)
+    place.write(b"1")
+    reads = Acl(resource="Topic", name=place.input, operations=("Read",))
+    writes = Acl(resource="Topic", name=control_topics.JOBS, operations=("Read", "Write"))
+    conditions = RetrainConditions(
+        model=place.transform, models=str(tmp_path), topic=place.input, new_records=1, cooldown_seconds=0
+    )
+
+    def poll(*acls: Acl) -> RetrainStatus | None:
+        """Return the status of a monitor of a user with these ACLs, which gives an event."""
+        caplog.clear()
+        with closing(RetrainMonitor(kafka.user(acls), conditions)) as monitor:
+            assert monitor.poll() is not None
+        with closing(RetrainStatusTopic(kafka.config, place.transform)) as statuses:
+            return statuses.read()
+
+    for acls in ((reads,), (reads, CONTROL), (reads, writes), *_without_an_operation(reads, writes)):
+        assert poll(*acls) is None
+        [warning] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+        assert warning.startswith(f"{place.transform}: the status of its retrain conditions cannot be written: NotA")
+        assert "grant its user an ACL on it" in warning
+    status = poll(reads, CONTROL, writes)
+    assert status is not None
+    assert status.text == "1 new records, at least 1"
+    assert not [each for each in caplog.records if each.levelname == "WARNING"]
+
+
+def _without_an_operation(reads: Acl, writes: Acl) -> Iterator[tuple[Acl, ...]]:
+    for operation in writes.operations:
+        yield reads, *without([CONTROL, writes], writes, operation)

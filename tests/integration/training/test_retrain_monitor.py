@@ -4,7 +4,9 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,13 @@ from support.gated_models import METRICS as FIRST_ROWS
 from support.gated_models import ROWS, gated_record
 from wasmline import provenance
 from wasmline.clock import now_ms
+from wasmline.control import RetrainStatus, RetrainStatusTopic
 from wasmline.errors import TopicNotFound
 from wasmline.job_specs import SliceRequest
 from wasmline.kafka import Topics, produce_all
 from wasmline.retrain_conditions import RetrainConditions
 from wasmline.testing.kafka import RunningKafka
-from wasmline.training import Decision, ModelRegistry, RetrainMonitor, promote, slice_log
+from wasmline.training import Decision, ModelRegistry, PromotionLog, RetrainMonitor, promote, slice_log
 from wasmline.training.run_slice import topic_offsets
 from wasmline.training.slice_decision import decide_slice
 from wasmline.training.slice_log import SliceLog
@@ -38,16 +41,21 @@ class Watched:
     def __init__(self, kafka: RunningKafka, models: Path) -> None:
         self.kafka = kafka
         self.models = str(models)
+        self.name = f"eta-{uuid.uuid4().hex[:8]}"
         self.spec = RetrainConditions(
-            model="eta", models=self.models, topic=kafka.topic(2), new_records=100, cooldown_seconds=0
+            model=self.name, models=self.models, topic=kafka.topic(2), new_records=100, cooldown_seconds=0
         )
+        self._monitors: list[RetrainMonitor] = []
+        self._predicted = 0
 
     def promote(self, **changes: Any) -> str:
-        record = replace(gated_record(5), **{"metrics": METRICS, **changes})
+        record = replace(gated_record(5), **{"model": self.name, "metrics": METRICS, **changes})
         version = ModelRegistry(self.models).publish(record, eta_model(ROWS, record), held_out=held_out(ROWS)).version
-        promote(
-            self.models, "eta", version, Decision(decision="promote", reason="first"), champion=None, metrics=METRICS
+        decision, champion = (
+            Decision(decision="promote", reason="better"),
+            PromotionLog(self.models).champion(self.name),
         )
+        promote(self.models, self.name, version, decision, champion=champion, metrics=METRICS)
         return version
 
     def produce(self, rows: Iterable[dict[str, Any]], topic: str = "", model: str = "") -> None:
@@ -57,20 +65,42 @@ class Watched:
         produce_all(self.kafka.config, topic or self.spec.topic, records)
 
     def monitor(self, **changes: Any) -> RetrainMonitor:
-        return RetrainMonitor(self.kafka.config, replace(self.spec, **changes))
+        self._monitors.append(RetrainMonitor(self.kafka.config, replace(self.spec, **changes)))
+        return self._monitors[-1]
+
+    def predict(self, version: str, topic: str, error: float) -> None:
+        """Produce records, predictions of a version for them, and labels that differ by an error."""
+        rows = features(600, first=self._predicted)
+        self._predicted += len(rows)
+        self.produce(({"id": row["id"], "prediction": 20.0} for row in rows), topic, f"{self.name}@{version}")
+        self.produce({**row, "minutes": 20.0 + error} for row in rows)
+
+    def status(self) -> RetrainStatus:
+        """Return the status once the monitors have written what they report."""
+        for each in self._monitors:
+            assert each._reporter._has_settled(60)
+        with closing(RetrainStatusTopic(self.kafka.config, self.name)) as topic:
+            found = topic.read()
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        for each in self._monitors:
+            each.close()
 
     def record_slice(self, run: str) -> None:
         """Record what is new."""
         log, request = SliceLog(self.models), SliceRequest(run=run)
-        history = log.history("eta")
+        history = log.history(self.name)
         topic = topic_offsets(Topics(self.kafka.config), self.spec.topic, request)
         new = decide_slice(request, history, topic)
-        assert log.append("eta", len(history), new, request=request, topic=topic)
+        assert log.append(self.name, len(history), new, request=request, topic=topic)
 
 
 @pytest.fixture
-def watched(kafka: RunningKafka, tmp_path: Path) -> Watched:
-    return Watched(kafka, tmp_path)
+def watched(kafka: RunningKafka, tmp_path: Path) -> Iterator[Watched]:
+    with closing(Watched(kafka, tmp_path)) as made:
+        yield made
 
 
 def features(count: int, *, farther_km: float = 0.0, seed: int = 5, first: int = 0) -> Rows:
@@ -140,7 +170,7 @@ def test_the_live_error_is_that_of_the_champions_predictions_once_labels_are_the
     monitor = watched.monitor(**changes)
     rows = features(600)
     watched.produce(rows)
-    own, foreign = f"eta@{version}", "eta@0.9.0"
+    own, foreign = f"{watched.name}@{version}", f"{watched.name}@0.9.0"
     watched.produce(({"id": row["id"], "prediction": 20.0} for row in rows), predictions, own)
     watched.produce(({"id": f"x{row['id']}", "prediction": 500.0} for row in rows), predictions, foreign)
     assert monitor.poll() is None, "no label has arrived"
@@ -205,7 +235,7 @@ def test_what_cannot_be_measured_is_logged_once_and_holds_up_no_other_condition(
         assert event is not None
         assert [each.condition for each in event.reasons] == ["new records", "age"]
     (told,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert told.startswith("eta: the live error cannot be measured: TopicNotFound: ")
+    assert told.startswith(f"{watched.name}: the live error cannot be measured: TopicNotFound: ")
     assert "no-such-topic" in told
 
 
@@ -232,7 +262,7 @@ def test_why_a_model_is_not_trained_again_is_logged_once_for_each_change(
         caplog.clear()
         return found
 
-    assert told() == ["eta is not trained again: 0 new records, fewer than 10"]
+    assert told() == [f"{watched.name} is not trained again: 0 new records, fewer than 10"]
     watched.produce(features(20))
     (line,) = told()
     assert "20 new records, fewer than 1,000; drift needs 500 rows: 20 are new, 1,500 were held out; the last " in line
@@ -246,3 +276,45 @@ def test_why_a_model_is_not_trained_again_is_logged_once_for_each_change(
 def test_a_topic_that_does_not_exist_is_named(watched: Watched) -> None:
     with pytest.raises(TopicNotFound, match="no-such-topic"):
         watched.monitor(topic="no-such-topic").poll()
+
+
+def test_the_status_says_what_was_observed_before_a_slice_at_an_event_and_in_the_cooldown(watched: Watched) -> None:
+    monitor = watched.monitor(new_records=100, max_age_hours=24 * 36_500, cooldown_seconds=3_600)
+    assert monitor.poll() is None
+    first = watched.status()
+    assert (first.model, first.topic, first.champion, first.new_records) == (watched.name, watched.spec.topic, None, 0)
+    assert (first.text, first.live_errors) == ("0 new records, fewer than 1", {})
+    version = watched.promote()
+    watched.produce(features(100))
+    event = monitor.poll()
+    assert event is not None
+    fired = watched.status()
+    assert (fired.observed_ms, fired.champion, fired.new_records) == (event.observed_ms, version, 100)
+    assert [(each.condition, each.is_met) for each in fired.checks] == [("new records", True), ("age", False)]
+    assert (fired.checks[0].text, fired.expected_rmse) == ("100 new records, at least 100", METRICS.rmse)
+    assert fired.age_s == pytest.approx(event.observed_ms / 1000 - 1_767_225_600, abs=5)
+    watched.produce(features(7))
+    assert monitor.poll() is None
+    quiet = watched.status()
+    [check] = quiet.checks
+    assert (check.condition, check.is_met, quiet.new_records, quiet.champion) == ("cooldown", False, 107, version)
+    assert check.text.startswith("waits for the cooldown until ")
+
+
+def test_live_errors_of_earlier_champions_are_kept_whichever_monitor_writes(watched: Watched) -> None:
+    predictions = watched.kafka.topic()
+    changes = {"new_records": None, "max_error_growth": 10.0, "predictions": predictions}
+    first = watched.promote()
+    watched.predict(first, predictions, 3.0)
+    measuring = watched.monitor(**changes)
+    assert measuring.poll() is None
+    measured = watched.status()
+    assert (measured.champion, measured.live_rmse, measured.live_errors) == (first, 3.0, {first: 3.0})
+    second = watched.promote(training_rows=17)
+    assert second != first
+    assert watched.monitor(new_records=10_000).poll() is None
+    unmeasured = watched.status()
+    assert (unmeasured.champion, unmeasured.live_rmse, unmeasured.live_errors) == (second, None, {first: 3.0})
+    watched.predict(second, predictions, 5.0)
+    assert watched.monitor(**changes).poll() is None
+    assert watched.status().live_errors == {first: 3.0, second: 5.0}
