@@ -18,6 +18,7 @@ from wasmline.control.job_topic import DriverClaim, JobCondition, JobOrder, JobO
 from wasmline.control.launcher_topic import LAUNCHER_KEY_PREFIX
 from wasmline.control.minute_lines import LineSample, MinuteLine
 from wasmline.control.redrive_topic import Redrive
+from wasmline.control.retrain_status import RetrainStatus
 from wasmline.documents import decode
 from wasmline.errors import DeploymentNotFound, JobNotFound, UnsupportedSpecVersion
 from wasmline.job_specs import JobReport
@@ -83,6 +84,8 @@ class ClusterState:
     def __init__(self) -> None:
         self.number = 0
         self.deployments: dict[str, Deployment] = {}
+        self.retrains: dict[str, RetrainStatus] = {}
+        """The status of the retrain conditions of each model."""
         self._orders: dict[str, JobOrder] = {}
         self._reports: dict[str, dict[str, JobReport]] = {}
         self._claims: dict[str, DriverClaim] = {}
@@ -170,6 +173,8 @@ class ClusterState:
                 self._touch_job(job)
             case "batch", bytes() if not identity:
                 self._claims[job] = decode(DriverClaim, value)
+            case "retrain", bytes() if not identity:
+                self.retrains[job] = decode(RetrainStatus, value)
 
     def _apply_redrive(self, key: str, value: bytes | None) -> None:
         parts = key.split("/")
