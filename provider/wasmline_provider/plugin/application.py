@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import Body, Depends, FastAPI, HTTPException, Query, Request, Response, status
 from fastapi import Path as PathParameter
@@ -86,49 +87,49 @@ def _add_files(app: FastAPI) -> None:
 
 def _add_cluster_views(app: FastAPI, page: Page) -> None:
     @app.get("/api/state")
-    def state(user: GetUserDep, since: str = "") -> dict[str, Any]:
-        return page.state(since, _page_user(user, page))
+    def state(user: GetUserDep, since: str = "") -> Response:
+        return _json(page.state(since, _page_user(user, page)))
 
     @app.get("/api/lines")
-    def lines() -> dict[str, Any]:
-        return page.lines()
+    def lines() -> Response:
+        return _json(page.lines())
 
     @app.get("/api/transforms/{name}")
-    def transform(name: str, user: GetUserDep) -> dict[str, Any]:
-        return {**page.transform(name), "may_act": _may_act(user, page, PauseRequest(transform=name))}
+    def transform(name: str, user: GetUserDep) -> Response:
+        return _json({**page.transform(name), "may_act": _may_act(user, page, PauseRequest(transform=name))})
 
     @app.get("/api/transforms/{name}/logs")
-    def logs(name: str) -> dict[str, Any]:
-        return page.logs(name)
+    def logs(name: str) -> Response:
+        return _json(page.logs(name))
 
     @app.get("/api/jobs/{job}")
-    def job(job: str, user: GetUserDep) -> dict[str, Any]:
-        return {**page.job(job), "may_act": _may_act(user, page, StopRequest(job=job))}
+    def job(job: str, user: GetUserDep) -> Response:
+        return _json({**page.job(job), "may_act": _may_act(user, page, StopRequest(job=job))})
 
     @app.get("/api/runs/{dag_id}/{run_id}")
     def run(
         dag_id: str, run_id: str, user: GetUserDep, task: str | None = None, job: Names = (), transform: Names = ()
-    ) -> dict[str, Any]:
+    ) -> Response:
         require_may_read_dag(user, dag_id)
-        return page.run(dag_id, run_id, task_id=task, jobs=job, transforms=transform)
+        return _json(page.run(dag_id, run_id, task_id=task, jobs=job, transforms=transform))
 
 
 def _add_storage_views(app: FastAPI, page: Page) -> None:
     @app.get("/api/versions/{name}")
-    def versions(name: str) -> dict[str, Any]:
-        return page.versions(name)
+    def versions(name: str) -> Response:
+        return _json(page.versions(name))
 
     @app.get("/api/dead-letters/{topic}")
-    def dead_letters(topic: str) -> dict[str, Any]:
-        return page.dead_letters(topic)
+    def dead_letters(topic: str) -> Response:
+        return _json(page.dead_letters(topic))
 
     @app.get("/api/records/{topic}/{partition}/{offset}")
-    def record(topic: str, partition: Offset, offset: Offset) -> dict[str, Any]:
-        return page.record(topic, partition, offset)
+    def record(topic: str, partition: Offset, offset: Offset) -> Response:
+        return _json(page.record(topic, partition, offset))
 
     @app.get("/api/models/{name}")
-    def model(name: str) -> dict[str, Any]:
-        return page.model(name)
+    def model(name: str) -> Response:
+        return _json(page.model(name))
 
 
 def _add_actions(app: FastAPI, page: Page) -> None:
@@ -189,6 +190,11 @@ def _reason(reason: object) -> str:
         told = f"give a reason of at most {MAX_REASON_LETTERS:,} letters"
         raise HTTPException(UNPROCESSABLE, told)
     return text
+
+
+def _json(document: dict[str, Any]) -> Response:
+    """Return an answer of many rows, for which FastAPI's own encoder takes a hundred times as long."""
+    return Response(msgspec.json.encode(document), media_type="application/json")
 
 
 def _file(path: str, contents: dict[str, bytes]) -> Response:

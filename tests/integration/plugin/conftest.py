@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+
+from wasmline.local.process import wait_until
+from wasmline.testing.kafka import RunningKafka
+from wasmline_provider.plugin.application import create_application
+from wasmline_provider.plugin.page import Page
+from wasmline_provider.plugin.settings import PageSettings
+
+WAIT_S = 30.0
 
 ROLES = ("viewer", "user", "op", "admin")
 
@@ -35,3 +46,68 @@ def client_of(api_server: FastAPI, monkeypatch: pytest.MonkeyPatch) -> Callable[
         return TestClient(api_server, headers=headers)
 
     return client_of
+
+
+class PageClient:
+    """A user of the page."""
+
+    def __init__(self, client: TestClient) -> None:
+        self.client = client
+        self.cursor = ""
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(f"/api/{path}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def changes(self) -> Any:
+        """Return the rows that have changed since the last call."""
+        found = self.get(f"state?since={self.cursor}")
+        self.cursor = found["cursor"]
+        return found
+
+    def row(self, name: str, kind: str = "transforms", **wanted: object) -> dict[str, Any]:
+        """Return a row once it has these values."""
+        key = "name" if kind == "transforms" else "job"
+
+        def found() -> list[dict[str, Any]]:
+            rows = self.get("state")[kind]
+            return [each for each in rows if each[key] == name and wanted.items() <= each.items()]
+
+        assert wait_until(lambda: bool(found()), WAIT_S), (self.get("state"), wanted)
+        return found()[0]
+
+    def plan(self, action: str, **fields: object) -> Any:
+        answer = self.client.post(f"/api/plans/{action}", json=fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, action: str, **fields: object) -> tuple[int, str]:
+        answer = self.client.post(f"/api/actions/{action}", json={"reason": "a test", **fields})
+        body = answer.json()
+        return answer.status_code, body.get("text") or body["detail"]
+
+    def act(self, action: str, **fields: object) -> str:
+        """Do what is planned; return what was done."""
+        plan = self.plan(action, **fields)
+        assert (plan["is_possible"], plan["problem"]) == (True, "")
+        status, text = self.post(action, **plan["fields"])
+        assert status == 200, text
+        return text
+
+
+@pytest.fixture
+def open_page(
+    client_of: Callable[[str], TestClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., PageClient]:
+    """Open the page of a cluster as a user of a role; ``settings`` are those of the page."""
+
+    def open_page(kafka: RunningKafka, role: str = "user", **settings: Any) -> PageClient:
+        extra = {"bootstrap.servers": kafka.bootstrap_servers}
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+        places = {name: str(tmp_path / name) for name in ("registry", "models")}
+        monkeypatch.setenv("AIRFLOW_CONN_WASMLINE_DEFAULT", json.dumps({"conn_type": "wasmline", "extra": places}))
+        app = create_application(Page(PageSettings(**settings)))
+        return PageClient(TestClient(app, headers=dict(client_of(role).headers)))
+
+    return open_page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
+from integration.plugin.conftest import WAIT_S, PageClient
 from support.streams.identity_transform import deploy_identity
 from support.streams.transform_job import unique
 from wasmline import dead_letters
@@ -36,76 +35,6 @@ from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline.topic_partitions import TopicPartition
-from wasmline_provider.plugin.application import create_application
-from wasmline_provider.plugin.page import Page
-from wasmline_provider.plugin.settings import PageSettings
-
-WAIT_S = 30.0
-
-
-class PageClient:
-    """A user of the page."""
-
-    def __init__(self, client: TestClient) -> None:
-        self._client = client
-        self.cursor = ""
-
-    def get(self, path: str) -> Any:
-        answer = self._client.get(f"/api/{path}")
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def changes(self) -> Any:
-        """Return the rows that have changed since the last call."""
-        found = self.get(f"state?since={self.cursor}")
-        self.cursor = found["cursor"]
-        return found
-
-    def row(self, name: str, kind: str = "transforms", **wanted: object) -> dict[str, Any]:
-        """Return a row once it has these values."""
-        key = "name" if kind == "transforms" else "job"
-
-        def found() -> list[dict[str, Any]]:
-            rows = self.get("state")[kind]
-            return [each for each in rows if each[key] == name and wanted.items() <= each.items()]
-
-        assert wait_until(lambda: bool(found()), WAIT_S), (self.get("state"), wanted)
-        return found()[0]
-
-    def plan(self, action: str, **fields: object) -> Any:
-        answer = self._client.post(f"/api/plans/{action}", json=fields)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def post(self, action: str, **fields: object) -> tuple[int, str]:
-        answer = self._client.post(f"/api/actions/{action}", json={"reason": "a test", **fields})
-        body = answer.json()
-        return answer.status_code, body.get("text") or body["detail"]
-
-    def act(self, action: str, **fields: object) -> str:
-        """Do what is planned; return what was done."""
-        plan = self.plan(action, **fields)
-        assert (plan["is_possible"], plan["problem"]) == (True, "")
-        status, text = self.post(action, **plan["fields"])
-        assert status == 200, text
-        return text
-
-
-@pytest.fixture
-def open_page(
-    client_of: Callable[[str], TestClient], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., PageClient]:
-    """Open the page of a cluster as a user of a role; ``settings`` are those of the page."""
-
-    def open_page(kafka: RunningKafka, role: str = "user", **settings: Any) -> PageClient:
-        extra = {"bootstrap.servers": kafka.bootstrap_servers}
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-        places = {name: str(tmp_path / name) for name in ("registry", "models")}
-        monkeypatch.setenv("AIRFLOW_CONN_WASMLINE_DEFAULT", json.dumps({"conn_type": "wasmline", "extra": places}))
-        app = create_application(Page(PageSettings(**settings)))
-        return PageClient(TestClient(app, headers=dict(client_of(role).headers)))
-
-    return open_page
 
 
 @pytest.fixture
@@ -318,15 +247,14 @@ def test_a_record_is_shown_with_where_it_comes_from(
 
 
 def test_topics_that_no_transform_uses_are_not_shown(
-    kafka: RunningKafka, client_of: Callable[[str], TestClient], open_page: Callable[..., PageClient],
-    deployed: DeploymentSpec,
-) -> None:  # fmt: skip
+    kafka: RunningKafka, open_page: Callable[..., PageClient], deployed: DeploymentSpec
+) -> None:
     secret = kafka.topic()
     produce_all(kafka.config, secret, [(b"k", b"v", None, None)])
     page = open_page(kafka, "admin")
     page.row(deployed.name)
     for path in (f"records/{secret}/0/0", f"dead-letters/{secret}", f"dead-letters/{deployed.input_topic}"):
-        assert page._client.get(f"/api/{path}").status_code == 404
+        assert page.client.get(f"/api/{path}").status_code == 404
 
 
 def test_a_cluster_that_is_away_is_shown_with_its_last_state(
