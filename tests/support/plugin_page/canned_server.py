@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,7 +41,8 @@ FRAME = """<!doctype html><html lang="en"><title>Airflow</title>
 class CannedServer:
     """The address of a server, what it serves, and what it was asked.
 
-    requests: the paths with their queries. posts: path, headers and body of each POST.
+    requests: the paths with their queries. posts: path, headers and body of each POST. delay_s: of each answer with
+    data. most_at_once: for each path without its query, the requests of it that were on their way together.
     """
 
     def __init__(self, cluster: CannedCluster) -> None:
@@ -46,6 +50,20 @@ class CannedServer:
         self.requests: list[str] = []
         self.posts: list[tuple[str, dict[str, str], Any]] = []
         self.url = ""
+        self.delay_s = 0.0
+        self.most_at_once: Counter[str] = Counter()
+        self._now: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def delayed(self, path: str) -> Iterator[None]:
+        with self._lock:
+            self._now[path] += 1
+            self.most_at_once[path] = max(self.most_at_once[path], self._now[path])
+        time.sleep(self.delay_s)
+        with self._lock:
+            self._now[path] -= 1
+        yield
 
     def data(self, parts: list[str], query: dict[str, list[str]]) -> Any:
         """Return the answer to a GET below ``api/``; None is a 404."""
@@ -86,7 +104,8 @@ class _Handler(BaseHTTPRequestHandler):
             case ["wasmline", "static", *names]:
                 self._file("/".join(names))
             case ["wasmline", "api", *names]:
-                self._json(names[-1], lambda: self.canned.data(names, parse_qs(address.query)))
+                with self.canned.delayed(address.path):
+                    self._json(names[-1], lambda: self.canned.data(names, parse_qs(address.query)))
             case ["frame", *_]:
                 source = "/wasmline/page" + (f"?{address.query}" if address.query else "")
                 self._send(200, "text/html", FRAME.format(source=source).encode())
@@ -128,10 +147,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the requests are kept."""
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *request: Any) -> None:
+        """Print the error of a request, unless the browser has left the page meanwhile."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*request)
+
+
 @contextmanager
 def canned_server(cluster: CannedCluster, *, port: int = 0) -> Iterator[CannedServer]:
     server = CannedServer(cluster)
-    with ThreadingHTTPServer(("127.0.0.1", port), functools.partial(_Handler, server)) as http:
+    with _Server(("127.0.0.1", port), functools.partial(_Handler, server)) as http:
         server.url = f"http://127.0.0.1:{http.server_address[1]}"
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -8,14 +8,14 @@
 import { element } from "./elements.js";
 import { titleOf, truncated } from "./texts.js";
 
-/** Describe a link to a DAG run, or to a task's instance in it. */
-export function runLink({ dag_id, run_id, task_id = null }) {
+/** Describe a link to a DAG run, or to a task's instance in it; its label is the run, or in short the DAG. */
+export function runLink({ dag_id, run_id, task_id = null }, { isShort = false, className = "text" } = {}) {
   const parts = ["dags", dag_id, "runs", run_id, ...(task_id ? ["tasks", task_id] : [])];
   const label = [dag_id, run_id, task_id].filter(Boolean).join(" · ");
-  const shown = truncated(label);
-  if (!isFollowed()) return element("bdi", { class: "text", title: titleOf(label) }, shown);
+  const shown = truncated(isShort ? dag_id : label);
+  if (!isFollowed()) return element("bdi", { class: className, title: titleOf(label) }, shown);
   const href = `../${parts.map(encodeURIComponent).join("/")}`;
-  return element("a", { href, class: "text", title: titleOf(label), on: { click: follow } }, shown);
+  return element("a", { href, class: className, dir: "auto", title: titleOf(label), on: { click: follow } }, shown);
 }
 
 /** Keep the address bar at the view, so that it can be copied: only where Airflow shows the page at its own route. */

@@ -8,6 +8,7 @@ import { banners, tabs } from "./frame.js";
 import { Page } from "./page.js";
 import { Poller } from "./poller.js";
 import { routeOf, runOf } from "./route.js";
+import { shared } from "./sharing.js";
 import { Store } from "./store.js";
 import { setServerTime } from "./time.js";
 import { jobView } from "./views/job.js";
@@ -107,7 +108,7 @@ const polled = new Poller(async (signal) => {
 }, STATE_INTERVAL_MS);
 
 new Poller(async (signal) => {
-  page.lines = (await get("api/lines", signal)).transforms;
+  page.lines = shared(page.lines, (await get("api/lines", signal)).transforms);
 }, redraw, LINES_INTERVAL_MS); // a failure is that of the state, and told there
 
 page.dialog = new ActionDialog(document.getElementById("dialog"), ({ label, target }, text) => {

@@ -4,9 +4,9 @@ import { element } from "./elements.js";
 import { titleOf, truncated, unknown } from "./texts.js";
 
 const TONES = {
-  good: ["running", "connected", "agrees", "succeeded", "done", "promote", "deploy", "ready", "met"],
+  good: ["running", "connected", "agrees", "succeeded", "done", "promote", "deploy", "ready", "champion"],
   busy: ["starting", "ordered", "reading", "resume", "asked"],
-  calm: ["replaced", "keep", "stopped", "unknown", "not met", "stop", "current"],
+  calm: ["replaced", "keep", "stopped", "unknown", "not met", "stop", "challenger"],
   warning: ["paused", "pause", "rollback", "silent"],
   bad: ["failed", "away"],
 };

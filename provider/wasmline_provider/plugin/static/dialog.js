@@ -6,7 +6,8 @@
  *
  * @typedef {{name: string, label: string, options?: {value: string, label: string}[], optional?: boolean,
  *   hint?: string}} Field
- * @typedef {{action: string, label: string, title: string, body: Object, fields?: function(): Promise<Field[]>}} Request
+ * @typedef {{action: string, label: string, title: string, body: Object,
+ *   fields?: function(): Promise<Field[]>}} Request
  */
 
 import { explained, path, post } from "./api.js";

@@ -106,7 +106,7 @@ function patchedElement(known, description) {
   for (const name of Object.keys(before)) if (!(name in description.attributes)) setAttribute(node, name, null);
   patchChildren(node, description.children);
   for (const [name, value] of Object.entries(description.attributes)) {
-    if (before[name] !== value) setAttribute(node, name, value); // compared with what was drawn: a reader's own changes stay
+    if (before[name] !== value) setAttribute(node, name, value); // what a reader changed since stays
   }
   for (const type of Object.keys(description.on)) listen(node, type);
   return node;

@@ -4,10 +4,11 @@ import { explained } from "./api.js";
 import { element } from "./elements.js";
 import { prose, text, titleOf, truncated } from "./texts.js";
 
-/** Describe facts: [[name, value], …]; a pair whose value is undefined is left out. */
-export function facts(pairs) {
-  return element("dl", { class: "facts" }, pairs.filter(([, value]) => value !== undefined).map(([name, value]) =>
-    element("div", { key: name }, element("dt", null, name), element("dd", null, value))));
+/** Describe facts: [[name, value, "broad" or nothing], …]; one whose value is undefined is left out. */
+export function facts(list) {
+  return element("dl", { class: "facts" }, list.filter(([, value]) => value !== undefined)
+    .map(([name, value, className = null]) =>
+      element("div", { key: name, class: className }, element("dt", null, name), element("dd", null, value))));
 }
 
 /** Describe the heading of one thing: the way back, its name, its states, and its buttons. */
@@ -28,21 +29,21 @@ export function section(title, { open = true, note = null, toggle = null }, ...c
     element("div", { class: "body" }, children));
 }
 
-/** Describe a button that asks for an action. */
-export function button(label, click, { name = null, className = null } = {}) {
-  return element("button", { key: label, type: "button", class: className, "aria-label": name && titleOf(name),
+/** Describe a button that asks for an action; one whose label changes has a key of its own, and keeps the focus. */
+export function button(label, click, { key = label, name = null, className = null } = {}) {
+  return element("button", { key, type: "button", class: className, "aria-label": name && titleOf(name),
     on: { click } }, label);
 }
 
 /** Describe what was asked and is not seen yet; nothing for null. */
 export function askedFor(label) {
-  return label && element("span", { key: "asked", class: "badge busy" }, `asked: ${label.toLowerCase()}`);
+  return label && element("bdi", { key: "asked", class: "badge busy" }, `asked: ${truncated(label.toLowerCase())}`);
 }
 
 /** Describe the state of a reading without an answer: it is on its way, or failed. */
 export function waiting(reading, what) {
-  if (reading.problem === null) return element("p", { key: "waiting", class: "empty", role: "status" }, `Reading ${what}…`);
-  return failure(reading);
+  if (reading.problem !== null) return failure(reading);
+  return element("p", { key: "waiting", class: "empty", role: "status" }, `Reading ${what}…`);
 }
 
 /** Describe a reading's problem; nothing where it has none. */

@@ -26,7 +26,7 @@ function tab({ href, label, isCurrent, size = null }) {
 function clusterState({ cluster, may_act, user }) {
   return element("div", { key: "cluster", class: "cluster" },
     !may_act && element("span", { key: "viewer", class: "quiet" },
-      "Read only: your role lets ", text(user), " see this page, and not act."),
+      "Read only: ", text(user), " may see this page, not act."),
     text(cluster.connection, { className: "quiet" }),
     badge(cluster.state, { title: readAt(cluster) }));
 }
@@ -43,12 +43,13 @@ export function banners({ store }, problem) {
 
 function clusterBanner({ connection, state, error, read_ms }) {
   if (state === "starting") {
-    return element("p", { key: "starting", class: "banner busy" }, "Reading the control topics of ", text(connection), "…");
+    return element("p", { key: "starting", class: "banner busy" },
+      "Reading the control topics of ", text(connection), "…");
   }
   if (state !== "away") return null;
   const known = read_ms === null
     ? "Nothing was read of it yet."
-    : `Below is what was known ${since(read_ms)} ago.`;
+    : `Below is its state as of ${since(read_ms)} ago.`;
   return element("div", { key: "away", class: "banner bad" },
     element("p", null, element("strong", null, "The cluster of ", text(connection), " is away. "), known),
     error && element("p", null, prose(error)));

@@ -28,7 +28,7 @@ export function plot({ label, versions, series, marked }) {
     element("ul", { class: "legend" }, shown.map(({ name, className }) => element("li", { class: className }, name))),
     element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": described(label, versions, shown) },
       ticks(scale), labels(versions, scale), marker(versions.indexOf(marked), scale),
-      shown.map((each) => curve(each, versions, scale))));
+      shown.map((each) => curve(each, scale))));
 }
 
 /** Return where a version and a value are: the values' range with some room, from zero where that is near. */
@@ -63,10 +63,11 @@ function marker(index, { x }) {
   return element("line", { key: "marker", class: "marker", x1: x(index), x2: x(index), y1: TOP, y2: HEIGHT - BOTTOM });
 }
 
-function curve({ name, className, values }, versions, { x, y }) {
-  const points = values.map((value, index) => [x(index), y(value), value]).filter(([, , value]) => Number.isFinite(value));
+function curve({ name, className, values }, { x, y }) {
+  const known = [...values.entries()].filter(([, value]) => Number.isFinite(value));
+  const points = known.map(([index, value]) => [x(index), y(value)]);
   return element("g", { key: name, class: className },
-    element("path", { class: "stroke", d: `M${points.map((each) => each.slice(0, 2).join(" ")).join("L")}` }),
+    element("path", { class: "stroke", d: `M${points.map((each) => each.join(" ")).join("L")}` }),
     points.map(([cx, cy]) => element("circle", { key: `at ${cx}`, cx, cy, r: 3.5 })));
 }
 

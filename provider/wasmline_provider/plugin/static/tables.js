@@ -28,8 +28,8 @@ export class TableState {
  *
  * @param {{state: TableState, caption: string, columns: Column[], rows: Object[], keyOf: function(Object): string,
  *   inputsOf?: function(Object): Array, nameOf?: function(Object): string, stateOf?: function(Object): string,
- *   empty: *, redraw: function(): void, page_rows?: number}} options with `nameOf` there is a filter; `inputsOf` are
- *   the values beside the row that its cells show
+ *   filter_from?: number, empty: *, redraw: function(): void, page_rows?: number}} options with `nameOf` there is a
+ *   filter, from `filter_from` rows on; `inputsOf` are the values beside the row that its cells show
  */
 export function table(options) {
   const { state, rows, page_rows = PAGE_ROWS } = options;
@@ -39,7 +39,7 @@ export function table(options) {
   const first = state.page * page_rows;
   const shown = found.slice(first, first + page_rows);
   return element("div", { key: options.caption, class: "table" },
-    options.nameOf && filters(rows, found, options),
+    isFiltered(options) && filters(rows, found, options),
     found.length === 0 && element("p", { key: "none", class: "empty" }, "No row matches the filter."),
     shown.length > 0 && scroller(options, shown),
     found.length > page_rows && pages(options, found.length, first, shown.length));
@@ -70,7 +70,7 @@ function heading(column, state, redraw) {
   };
   const arrow = isSorted ? (state.descending ? "↓" : "↑") : "";
   return element("th", attributes, element("button", { type: "button", class: "sort", on: { click } },
-    column.label, element("span", { "aria-hidden": "true", class: "arrow" }, arrow)));
+    column.label, element("span", { "aria-hidden": "true" }, arrow)));
 }
 
 function tableRow(columns, row) {
@@ -81,7 +81,12 @@ function tableRow(columns, row) {
   }, column.cell(row))));
 }
 
-function filters(rows, found, { state, stateOf, redraw, caption }) {
+/** A short table has no filter, unless one is set. */
+function isFiltered({ state, rows, nameOf, filter_from = 0 }) {
+  return nameOf && (rows.length >= filter_from || state.name || state.state);
+}
+
+function filters(rows, found, { state, stateOf, redraw, caption, filterLabel = "Filter by name" }) {
   const set = (name) => (event) => {
     state[name] = event.target.value;
     state.page = 0;
@@ -91,7 +96,7 @@ function filters(rows, found, { state, stateOf, redraw, caption }) {
   if (state.state && !states.includes(state.state)) states.push(state.state);
   return element("div", { key: "filters", class: "filters", role: "search", "aria-label": `Filter: ${caption}` },
     element("input", {
-      type: "search", placeholder: "Filter by name", "aria-label": "Filter by name", value: state.name,
+      type: "search", placeholder: filterLabel, "aria-label": filterLabel, value: state.name,
       on: { input: set("name") },
     }),
     stateOf && element("select", { "aria-label": "Filter by state", on: { change: set("state") } },

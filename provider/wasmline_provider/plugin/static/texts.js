@@ -5,12 +5,19 @@ import { element } from "./elements.js";
 const MAX_LETTERS = 2_000;
 const MAX_TITLE_LETTERS = 1_000;
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+/** Characters that disguise a text as another one: all but lines, tabs, joiners, and Arabic signs that are visible. */
+const CONTROLS = /(?![\n\t\u200c\u200d\u0600-\u0605\u06dd\u070f\u08e2\u{110bd}])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu;
 const DIGEST_LETTERS = "sha256:".length + 10;
 
-/** Return at most `letters` of a text; what was truncated ends in an ellipsis. */
+/** Return at most `letters` of a text, with escapes for control characters; what was truncated ends in an ellipsis. */
 export function truncated(text, letters = MAX_LETTERS) {
   const whole = String(text);
-  return whole.length > letters ? `${whole.slice(0, letters)}…` : whole;
+  return printable(whole.length > letters ? `${whole.slice(0, letters)}…` : whole);
+}
+
+/** Return a text with an escape such as \u202e in place of each control character but line feeds and tabs. */
+export function printable(text) {
+  return text.replace(CONTROLS, (control) => `\\u${control.codePointAt(0).toString(16).padStart(4, "0")}`);
 }
 
 export function titleOf(text) {
@@ -30,7 +37,7 @@ export function prose(value, { className = "" } = {}) {
 
 /** Describe a link to a view of this page. */
 export function link(href, value) {
-  return element("a", { href, class: "text", title: titleOf(value) }, truncated(value));
+  return element("a", { href, class: "text", dir: "auto", title: titleOf(value) }, truncated(value));
 }
 
 export function unknown() {
@@ -46,7 +53,8 @@ export function digest(value) {
 /** Return a count with separators of thousands; above a million in short. */
 export function count(value) {
   if (!Number.isFinite(value)) return "–";
-  return Math.abs(value) >= 1_000_000 ? COMPACT.format(value) : value.toLocaleString("en", { maximumFractionDigits: 1 });
+  if (Math.abs(value) >= 1_000_000) return COMPACT.format(value);
+  return value.toLocaleString("en", { maximumFractionDigits: 1 });
 }
 
 /** Describe a number, with all its digits in the title; null is unknown. */
@@ -56,7 +64,7 @@ export function number(value, { alarm = false } = {}) {
   return element("span", { class: alarm && value > 0 ? "number alarm" : "number", title: exact }, count(value));
 }
 
-/** Describe an error of a model, with three significant digits. */
+/** Describe an error of a model, with four significant digits. */
 export function errorFigure(value) {
   if (!Number.isFinite(value)) return unknown();
   return element("span", { class: "number", title: String(value) }, Number(value.toPrecision(4)).toString());

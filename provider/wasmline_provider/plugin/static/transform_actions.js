@@ -49,7 +49,8 @@ export function redrive(page, row, errors) {
     },
   ];
   const body = { topic: row.dead_letter_topic, transform: row.name, error: null, through: null };
-  page.act({ action: "redrive", label: "Redrive", title: `Redrive dead letters of ${row.name}`, body, fields }, targetOf(row));
+  const title = `Redrive dead letters of ${row.name}`;
+  page.act({ action: "redrive", label: "Redrive", title, body, fields }, targetOf(row));
 }
 
 function targetOf(row) {

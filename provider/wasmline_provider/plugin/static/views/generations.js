@@ -37,7 +37,7 @@ function changes(list) {
   if (list.length === 0) return unknown();
   return element("ul", { class: "changes" }, list.map((each, index) => element("li", { key: `change ${index}` },
     badge(each.action), " by ", text(each.by), " ", ago(each.time_ms),
-    each.restored_generation ? element("span", { class: "quiet" }, ` from generation ${each.restored_generation}`) : null,
+    each.restored_generation && element("span", { class: "quiet" }, ` from generation ${each.restored_generation}`),
     each.reason && element("span", null, ": ", text(each.reason, { className: "whole" })),
     each.run && element("div", { class: "quiet" }, "run ", text(each.run)))));
 }

@@ -26,7 +26,7 @@ function job(page, name, reading) {
     return [heading(back), element("p", { class: "empty" }, "No job of this name was ordered on the cluster.")];
   }
   return [
-    heading({ ...back, states: states(page, row), buttons: page.may_act && row.wanted !== "stopped" ? buttons(page, row) : [] }),
+    heading({ ...back, states: states(page, row), buttons: buttons(page, row) }),
     note("Problem", row.problem, "bad"),
     note("Report", row.message, row.condition === "failed" ? "bad" : "calm"),
     summary(row),
@@ -35,8 +35,9 @@ function job(page, name, reading) {
 }
 
 function buttons(page, row) {
+  if (!page.may_act || row.wanted === "stopped") return [];
   const { label, act } = pauseOrResumeJob(page, row);
-  return [button(label, act), button("Stop…", () => stopJob(page, row), { className: "danger" })];
+  return [button(label, act, { key: "pause" }), button("Stop…", () => stopJob(page, row), { className: "danger" })];
 }
 
 function summary(row) {

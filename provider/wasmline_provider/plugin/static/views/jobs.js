@@ -6,11 +6,12 @@ import { element } from "../elements.js";
 import { askedFor, button } from "../facts.js";
 import { to } from "../route.js";
 import { table } from "../tables.js";
-import { link, number, text, unknown } from "../texts.js";
+import { link, number, plural, text, titleOf, unknown } from "../texts.js";
 import { age, ago } from "../time.js";
 import { stopJob } from "../job_actions.js";
 
 const PAGE_ROWS = 250;
+const FINAL = ["succeeded", "stopped", "failed"];
 
 export function jobsView(page) {
   return {
@@ -43,16 +44,17 @@ function columns(page) {
     { name: "name", label: "Job", value: (row) => row.job, cell: (row) => link(to("jobs", row.job), row.job) },
     { name: "condition", label: "State", value: (row) => row.condition, cell: (row) => states(page, row) },
     { name: "work", label: "Work", value: (row) => row.work, cell: work },
-    { name: "mode", label: "Mode", value: (row) => row.mode, cell: (row) => mode(row) },
+    { name: "mode", label: "Mode", value: (row) => row.mode,
+      cell: (row) => element("span", { title: mode(row) }, row.mode) },
     { name: "partitions", label: "Partitions", title: "Running of all", numeric: true, value: (row) => row.partitions,
       cell: partitionsRunning },
     { name: "lag", label: "Lag", numeric: true, value: (row) => row.lag, cell: (row) => number(row.lag) },
     { name: "rate", label: "Records/s", numeric: true, value: (row) => row.rate, cell: (row) => number(row.rate) },
     { name: "stuck", label: "Stuck keys", numeric: true, value: (row) => row.stuck_keys,
       cell: (row) => number(row.stuck_keys, { alarm: true }) },
-    { name: "hosts", label: "Hosts", cell: (row) => text(row.hosts.join(", ") || null) },
+    { name: "hosts", label: "Hosts", cell: (row) => hosts(row.hosts) },
     { name: "started", label: "Started by",
-      cell: (row) => (row.started_by ? runLink(row.started_by) : unknown()) },
+      cell: (row) => (row.started_by ? runLink(row.started_by, { isShort: true }) : unknown()) },
     { name: "reported", label: "Reported", value: (row) => row.reported_ms, cell: (row) => ago(row.reported_ms) },
     ...(page.may_act ? [{ name: "act", label: "Action", cell: (row) => row.wanted !== "stopped"
       && button("Stop…", () => stopJob(page, row), { name: `Stop ${row.job}`, className: "small" }) }] : []),
@@ -63,14 +65,23 @@ function columns(page) {
 export function states(page, row) {
   const title = [row.message, row.problem].filter(Boolean).join("; ") || null;
   return element("span", { key: "states", class: "states" }, badge(row.condition, { title }),
-    row.wanted !== "running" && row.wanted !== row.condition && element("span", { class: "quiet" }, `wanted: ${row.wanted}`),
+    isOpen(row) && element("span", { class: "quiet" }, `wanted: ${row.wanted}`),
     row.problem && element("span", { class: "badge bad", title: "The job has a problem" }, "problem"),
     askedFor(page.asked.of("jobs", row.job)));
 }
 
+/** Return whether something is wanted of a job that is not so yet. */
+function isOpen({ wanted, condition }) {
+  return wanted !== "running" && wanted !== condition && !FINAL.includes(condition);
+}
+
 export function work(row) {
-  return row.transform === null ? text(row.work) : element("span", { class: "states" }, "transform ",
-    link(to("transforms", row.transform), row.transform));
+  return row.transform === null ? text(row.work) : link(to("transforms", row.transform), row.transform);
+}
+
+function hosts(names) {
+  if (names.length < 2) return text(names[0]);
+  return element("span", { title: titleOf(names.join(", ")) }, plural(names.length, "host"));
 }
 
 export function mode(row) {

@@ -36,7 +36,7 @@ function model(page, name, reading) {
       ["Champion", text(row.champion)],
       ["RMSE", errorFigure(row.rmse)],
       ["Versions", number(row.versions)],
-      ["Retraining", row.trigger === null ? "no trigger observes it" : text(row.trigger.state_text)],
+      ["Retraining", text(row.trigger?.state_text ?? "no trigger observes it", { className: "whole" }), "broad"],
     ]),
     ...(reading.value === null ? [waiting(reading, "its versions")] : details(page, row, reading)),
   ];
@@ -78,7 +78,8 @@ function approval(page, row, each) {
 
 function triggerSection({ observed_ms, checks, new_records }) {
   return section("What starts a retraining", { note: `observed ${age(observed_ms)}` },
-    new_records !== null && element("p", { key: "new" }, `${plural(new_records, "new record")} since the champion's training.`),
+    new_records !== null && element("p", { key: "new" },
+      `${plural(new_records, "new record")} since the champion's training.`),
     element("ul", { class: "checks" }, checks.map((each) => element("li", { key: each.condition },
       badge(each.is_met ? "met" : "not met", { tone: each.is_met ? "busy" : "calm" }),
       element("strong", null, text(each.condition)), text(each.text, { className: "whole" })))));
@@ -108,6 +109,7 @@ function decisionsSection(page, row, decisions) {
 }
 
 function versionsSection(page, row, versions) {
+  const role = (each) => (each.version === row.champion ? "champion" : "challenger");
   const error = (field, label) => ({ name: field, label, numeric: true, value: (each) => each[field],
     cell: (each) => errorFigure(each[field]) });
   return section("Versions", { note: plural(versions.length, "version") }, table({
@@ -115,7 +117,7 @@ function versionsSection(page, row, versions) {
     state: page.tableState(`versions of ${row.model}`),
     columns: [
       { name: "version", label: "Version", cell: (each) => element("span", { class: "states" }, text(each.version),
-        badge(each.version === row.champion ? "champion" : "challenger", { tone: each.version === row.champion ? "good" : "calm" })) },
+        badge(role(each))) },
       { name: "created", label: "Created", value: (each) => each.created_ms, cell: (each) => ago(each.created_ms) },
       error("rmse", "RMSE"), error("baseline_rmse", "Baseline"), error("forward_rmse", "Forward error"),
       error("live_rmse", "Live error"),

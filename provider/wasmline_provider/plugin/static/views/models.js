@@ -34,17 +34,21 @@ function columns(page) {
     { name: "name", label: "Model", value: (row) => row.model, cell: (row) => element("span", { class: "states" },
       link(to("models", row.model), row.model), askedFor(page.asked.of("models", row.model))) },
     { name: "champion", label: "Champion", value: (row) => row.champion, cell: (row) => text(row.champion) },
-    { name: "versions", label: "Versions", numeric: true, value: (row) => row.versions, cell: (row) => number(row.versions) },
+    { name: "versions", label: "Versions", numeric: true, value: (row) => row.versions,
+      cell: (row) => number(row.versions) },
     { name: "rmse", label: "RMSE", title: "The champion's error on its held-out rows", numeric: true,
       value: (row) => row.rmse, cell: (row) => errorFigure(row.rmse) },
     { name: "serving", label: "Serving", value: (row) => row.serving,
       cell: (row) => serving(row) },
     { name: "trigger", label: "Retraining", className: "wide",
-      cell: (row) => (row.trigger === null ? unknown() : element("span", { class: "states" }, text(row.trigger.state_text),
-        element("span", { class: "quiet" }, ago(row.trigger.observed_ms)))) },
+      cell: (row) => (row.trigger === null ? unknown() : trigger(row.trigger)) },
     { name: "problem", label: "Problem", className: "wide", cell: (row) => (row.problem ? text(row.problem,
       { className: "alarm" }) : element("span", { class: "quiet" }, "none")) },
   ];
+}
+
+function trigger({ state_text, observed_ms }) {
+  return element("span", { class: "states" }, text(state_text), element("span", { class: "quiet" }, ago(observed_ms)));
 }
 
 /** Describe whether each deployment of a model runs its champion. */

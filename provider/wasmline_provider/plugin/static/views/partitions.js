@@ -11,7 +11,9 @@ const NUMBERS = [
   ["in_flight", "In flight"],
 ];
 /** Numbers whose columns are shown once one of them is not zero. */
-const ALARMS = [["retries", "Retries"], ["stuck_keys", "Stuck keys"], ["hangs", "Hangs"], ["lost_offsets", "Lost offsets"]];
+const ALARMS = [
+  ["retries", "Retries"], ["stuck_keys", "Stuck keys"], ["hangs", "Hangs"], ["lost_offsets", "Lost offsets"],
+];
 
 export function partitionsSection(page, name, partitions) {
   return section("Partitions", { note: plural(partitions.length, "partition") }, table({
@@ -21,6 +23,8 @@ export function partitionsSection(page, name, partitions) {
     rows: partitions,
     keyOf: (row) => `${row.job} ${row.topic} ${row.partition}`,
     inputsOf: (row) => [age(row.updated_ms)],
+    filter_from: 10,
+    filterLabel: "Filter by partition or host",
     nameOf: (row) => `${row.partition} ${row.host ?? ""} ${row.job} ${row.topic}`,
     stateOf: (row) => row.state,
     empty: "No partition has a status yet: it is written once a job runs the transform.",
@@ -29,25 +33,32 @@ export function partitionsSection(page, name, partitions) {
 }
 
 function columns(partitions) {
-  const hasSeveralTopics = new Set(partitions.map((row) => row.topic)).size > 1;
+  const has = (condition) => partitions.some(condition);
+  const [first] = partitions;
   return [
     { name: "partition", label: "Partition", value: (row) => row.partition, cell: (row) => number(row.partition) },
-    hasSeveralTopics && { name: "topic", label: "Topic", value: (row) => row.topic, cell: (row) => text(row.topic) },
+    has((row) => row.topic !== first?.topic) && textual("topic", "Topic"),
     { name: "state", label: "State", value: (row) => row.state, cell: (row) => badge(row.state) },
     { name: "generation", label: "Gen.", title: "Generation", numeric: true, value: (row) => row.generation,
       cell: (row) => number(row.generation) },
     ...NUMBERS.map(([field, label]) => numeric(field, label, false)),
     { name: "dead_letters", label: "Dead letters", numeric: true, value: deadLetters,
       cell: (row) => number(deadLetters(row), { alarm: true }) },
-    ...ALARMS.filter(([field]) => partitions.some((row) => row[field])).map(([field, label]) => numeric(field, label, true)),
-    { name: "host", label: "Host", value: (row) => row.host, cell: (row) => text(row.host) },
-    partitions.some((row) => row.lease) && { name: "lease", label: "Lease", value: (row) => row.lease, cell: (row) => text(row.lease) },
+    ...ALARMS.filter(([field]) => has((row) => row[field]))
+      .map(([field, label]) => numeric(field, label, true)),
+    textual("host", "Host"),
+    has((row) => row.lease) && textual("lease", "Lease"),
     { name: "updated", label: "Updated", value: (row) => row.updated_ms, cell: (row) => ago(row.updated_ms) },
   ].filter(Boolean);
 }
 
 function numeric(field, label, alarm) {
-  return { name: field, label, numeric: true, value: (row) => row[field], cell: (row) => number(row[field], { alarm }) };
+  const value = (row) => row[field];
+  return { name: field, label, numeric: true, value, cell: (row) => number(value(row), { alarm }) };
+}
+
+function textual(field, label) {
+  return { name: field, label, value: (row) => row[field], cell: (row) => text(row[field]) };
 }
 
 function deadLetters(row) {

@@ -5,7 +5,7 @@ import { element } from "../elements.js";
 import { facts, failure, heading, note, waiting } from "../facts.js";
 import { payload } from "../payload.js";
 import { toPosition } from "../route.js";
-import { digest, errorFigure, link, number, text, unknown } from "../texts.js";
+import { digest, errorFigure, link, number, text } from "../texts.js";
 import { ago } from "../time.js";
 
 const MAX_STEPS = 50;
@@ -28,7 +28,8 @@ function record(page, name, url) {
     ...parts,
     failure(reading),
     note(state === "failed" ? "The record cannot be read" : "Note", problem, state === "failed" ? "bad" : "warning"),
-    state === "reading" && element("p", { key: "reading", class: "empty", role: "status" }, "Reading the record and its sources…"),
+    state === "reading" && element("p", { key: "reading", class: "empty", role: "status" },
+      "Reading the record and its sources…"),
     first && element("ol", { key: "lineage", class: "lineage" },
       stepsOf(first).map((step, index) => element("li", { key: `step ${index}` }, card(step, index, absent)))),
   ];
@@ -44,29 +45,32 @@ function stepsOf(first) {
 function card(step, index, absent) {
   const href = toPosition(step.position);
   return element("section", { class: "card" },
-    element("h2", null, index === 0 ? "Record " : "made from ",
+    element("h2", null, index === 0 ? "Record " : "Made from ",
       href && index > 0 ? link(href, step.position) : text(step.position)),
     facts([
       ["Written", ago(step.timestamp_ms)],
       ["Error", step.error ? text(step.error, { className: "alarm" }) : undefined],
       ["Reason", step.reason ? text(step.reason, { className: "whole" }) : undefined],
       ["Key", payload(step.key, { absent })],
-      ["Value", payload(step.value, { absent })],
+      ["Value", payload(step.value, { absent }), "broad"],
     ]),
     element("div", { class: "makers" }, step.module && moduleOf(step.module), step.model && modelOf(step.model)),
-    !step.module && !step.source && element("p", { class: "quiet" }, "It has no provenance header: no transform wrote it."));
+    !step.module && !step.source && element("p", { class: "quiet" },
+      "It has no provenance header: no transform wrote it."));
 }
 
 function moduleOf({ name, version, digest: bytes, language, toolchain, commit, problems }) {
-  return element("div", { key: "module" }, element("h3", null, "by the module ", text(`${name}@${version}`)),
-    facts([["Language", text(language)], ["Toolchain", text(toolchain)], ["Commit", text(commit)], ["Digest", digest(bytes)]]),
+  return element("div", { key: "module" }, element("h3", null, "Written by the module ", text(`${name}@${version}`)),
+    facts([
+      ["Language", text(language)], ["Toolchain", text(toolchain)], ["Commit", text(commit)], ["Digest", digest(bytes)],
+    ]),
     problemList(problems));
 }
 
 function modelOf({ name, version, digest: bytes, topic, training_rows, rmse, problems }) {
-  return element("div", { key: "model" }, element("h3", null, "with the model ", text(`${name}@${version}`)),
+  return element("div", { key: "model" }, element("h3", null, "With the model ", text(`${name}@${version}`)),
     facts([
-      ["Trained on", topic === null ? unknown() : text(topic)], ["Rows", number(training_rows)], ["RMSE", errorFigure(rmse)],
+      ["Trained on", text(topic)], ["Rows", number(training_rows)], ["RMSE", errorFigure(rmse)],
       ["Digest", digest(bytes)],
     ]),
     problemList(problems));

@@ -23,8 +23,8 @@ export function runView(page, { dag, run, task }) {
 
 function whatItDid(page, { dag, run, task }, reading) {
   const head = element("div", { key: "heading", class: "heading" },
-    element("h1", { tabindex: "-1", class: "small-title" }, task === null ? "This run " : "This task ",
-      runLink({ dag_id: dag, run_id: run, task_id: task })));
+    element("h1", { tabindex: "-1", class: "small-title" }, task === null ? "Run " : "Task ",
+      runLink({ dag_id: dag, run_id: run, task_id: task }, { className: "text" })));
   if (reading.value === null) return [head, waiting(reading, "what it did")];
   const parts = sections(page, reading.value).filter(Boolean);
   return [head, failure(reading), ...(parts.length > 0 ? parts : [nothing(task)])];
@@ -33,7 +33,8 @@ function whatItDid(page, { dag, run, task }, reading) {
 function nothing(task) {
   return element("div", { key: "nothing", class: "empty" },
     element("h2", null, `This ${task === null ? "run" : "task"} has changed nothing on the cluster yet`),
-    element("p", null, "Once it deploys a transform, orders a job, redrives dead letters or decides on a model, that is shown here."));
+    element("p", null,
+      "Once it deploys a transform, orders a job, redrives dead letters or decides on a model, that is shown here."));
 }
 
 function sections(page, { jobs, reports, changes, transforms, redrives, decisions }) {
@@ -69,7 +70,8 @@ function changesSection(page, changes) {
     columns: [
       { name: "transform", label: "Transform", cell: (each) => link(to("transforms", each.transform), each.transform) },
       { name: "action", label: "Change", cell: (each) => badge(each.action) },
-      { name: "generation", label: "Gen.", title: "Generation", numeric: true, cell: (each) => number(each.generation) },
+      { name: "generation", label: "Gen.", title: "Generation", numeric: true,
+        cell: (each) => number(each.generation) },
       { name: "version", label: "Version", cell: (each) => text(each.version) },
       { name: "time", label: "When", cell: (each) => ago(each.time_ms) },
       { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.reason) },
@@ -90,7 +92,8 @@ function decisionsSection(page, decisions) {
       { name: "decision", label: "Decision", cell: (each) => badge(each.decision) },
       { name: "version", label: "Version", cell: (each) => text(each.version) },
       { name: "rmse", label: "RMSE", numeric: true, cell: (each) => errorFigure(each.rmse) },
-      { name: "champion_rmse", label: "Champion's RMSE", numeric: true, cell: (each) => errorFigure(each.champion_rmse) },
+      { name: "champion_rmse", label: "Champion's RMSE", numeric: true,
+        cell: (each) => errorFigure(each.champion_rmse) },
       { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.refusal ?? each.reason) },
       { name: "time", label: "When", cell: (each) => ago(each.time_ms) },
     ],

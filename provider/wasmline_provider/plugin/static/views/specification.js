@@ -2,7 +2,7 @@
 
 import { element } from "../elements.js";
 import { facts, section } from "../facts.js";
-import { text, unknown } from "../texts.js";
+import { number, text, unknown } from "../texts.js";
 
 export function specificationSection(spec) {
   return section("Specification", { open: false }, facts(Object.entries(spec).map(([name, value]) => [
@@ -16,6 +16,6 @@ function setting(value) {
     if (value.length === 0) return element("span", { class: "quiet" }, "none");
     return element("span", { class: "list" }, value.map((each) => text(each)));
   }
-  if (typeof value === "number") return element("span", { class: "number" }, value.toLocaleString("en", { maximumFractionDigits: 6 }));
+  if (typeof value === "number") return number(value);
   return text(typeof value === "object" ? JSON.stringify(value) : value);
 }

@@ -47,10 +47,11 @@ function states(page, row) {
 function buttons(page, row) {
   const { label, act } = pauseOrResume(page, row);
   return [
-    button(label, act),
+    button(label, act, { key: "pause" }),
     button("Deploy a version…", () => deployVersion(page, row)),
     button("Roll back…", () => rollBack(page, row)),
-    row.dead_letter_topic !== null && button("Redrive dead letters…", () => redrive(page, row, knownErrors(page, row))),
+    row.dead_letter_topic !== null
+      && button("Redrive dead letters…", () => redrive(page, row, knownErrors(page, row))),
   ];
 }
 

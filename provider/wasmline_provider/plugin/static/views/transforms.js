@@ -40,7 +40,8 @@ export function transformsTable(page, rows, { filter = false, empty: nothing }) 
 function columns(page) {
   const asked = (row) => page.asked.of("transforms", row.name);
   return [
-    { name: "name", label: "Transform", value: (row) => row.name, cell: (row) => link(to("transforms", row.name), row.name) },
+    { name: "name", label: "Transform", value: (row) => row.name,
+      cell: (row) => link(to("transforms", row.name), row.name) },
     {
       name: "state", label: "State", value: (row) => row.state,
       cell: (row) => element("span", { class: "states" }, badge(row.state, { title: row.reason || null }),
@@ -68,7 +69,7 @@ function jobCell(row) {
 
 function actionCell(page, row) {
   const { label, act } = pauseOrResume(page, row);
-  return button(label, act, { name: `${label} ${row.name}`, className: "small" });
+  return button(label, act, { key: "pause", name: `${label} ${row.name}`, className: "small" });
 }
 
 function empty({ store }) {
