@@ -40,7 +40,7 @@ from wasmline.registry.oci_manifest import (
     decoded,
 )
 from wasmline.registry.semver import Semver, by_precedence, newest
-from wasmline.registry.storage import open_storage
+from wasmline.registry.storage import Storage, open_storage
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +79,9 @@ class OciLayoutStore:
     malformed content, and RegistryUnavailable if the storage fails.
     """
 
-    def __init__(self, url: str) -> None:
-        self._storage = open_storage(url)
+    def __init__(self, url: str, *, storage: Storage | None = None) -> None:
+        """``storage``: the one that is at ``url``, if it is open."""
+        self._storage = storage or open_storage(url)
         self.url = self._storage.url
 
     def put(
@@ -159,7 +160,12 @@ class OciLayoutStore:
 
     def names(self, kind: str) -> list[str]:
         """Return the names that have a version, sorted; invalid names and unreadable folders are skipped."""
-        return [name for name in self._storage.folders(kind) if NAME.fullmatch(name) and self._has_version(kind, name)]
+        return list(self.catalog(kind))
+
+    def catalog(self, kind: str) -> dict[str, list[str]]:
+        """Return the versions of each of the ``names`` in ascending precedence."""
+        found = {name: self._readable_versions(kind, name) for name in self._storage.folders(kind)}
+        return {name: versions for name, versions in found.items() if versions}
 
     def versions(self, kind: str, name: str) -> list[str]:
         """Return the versions of a name in ascending precedence; none for an unknown name."""
@@ -173,12 +179,14 @@ class OciLayoutStore:
             raise self._not_found(kind, name, None)
         return version
 
-    def _has_version(self, kind: str, name: str) -> bool:
+    def _readable_versions(self, kind: str, name: str) -> list[str]:
+        if not NAME.fullmatch(name):
+            return []
         try:
-            return bool(self.versions(kind, name))
+            return self.versions(kind, name)
         except RegistryError as error:
             logger.warning("%s/%s is passed over: %s", kind, name, error)
-            return False
+            return []
 
     def _attachment(self, folder: str, entry: Descriptor, about: Descriptor) -> Descriptor:
         manifest = self._document(folder, entry, Manifest)

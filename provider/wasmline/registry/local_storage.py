@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -85,7 +85,7 @@ class LocalStorage:
                 raise wrong_kind_error("file", path, self.url) from error
             raise unavailable_error(self.url, error, path) from error
 
-    def folders(self, parent: str, marker: str | None = None) -> list[str]:
+    def folders(self, parent: str, marker: str | None = None, *, known: Collection[str] = ()) -> list[str]:
         try:
             with self._opened(PurePosixPath(parent)) as folder, _readable(folder) as readable:
                 with os.scandir(readable) as entries:
@@ -93,7 +93,9 @@ class LocalStorage:
                     names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
                 if len(found) > MAX_ENTRIES:
                     raise too_many_entries_error(parent, self.url)
-                return sorted(name for name in names if marker is None or self._holds(folder, name, marker))
+                return sorted(
+                    name for name in names if marker is None or name in known or self._holds(folder, name, marker)
+                )
         except FileNotFoundError:
             return []
         except OSError as error:

@@ -20,6 +20,7 @@ from wasmline.registry.artifact_store import Artifact, OciLayoutStore, check_nam
 from wasmline.registry.creation_time import created_now
 from wasmline.registry.oci_annotations import TITLE, VERSION, ArtifactMetadata, annotations_of, parse_metadata
 from wasmline.registry.oci_manifest import Descriptor, Layer
+from wasmline.registry.storage import Storage
 
 WASM_TYPE = "application/wasm"
 WASM_CONFIG_TYPE = "application/vnd.wasm.config.v0+json"
@@ -94,8 +95,9 @@ class Registry(Protocol):
 class FilesystemRegistry:
     """A registry in a folder or under an fsspec URL, as OCI image layouts."""
 
-    def __init__(self, url: str) -> None:
-        self._store = OciLayoutStore(url)
+    def __init__(self, url: str, *, storage: Storage | None = None) -> None:
+        """``storage``: the one that is at ``url``, if it is open."""
+        self._store = OciLayoutStore(url, storage=storage)
         self.url = self._store.url
 
     def publish(

@@ -67,7 +67,7 @@ class ObjectStorage:
                 return None
         return content[: limit + 1]
 
-    def folders(self, parent: str, marker: str | None = None) -> list[str]:
+    def folders(self, parent: str, marker: str | None = None, *, known: Collection[str] = ()) -> list[str]:
         with self._mapped(parent):
             self._fs.invalidate_cache()
             try:
@@ -79,8 +79,12 @@ class ObjectStorage:
             if len(entries) > MAX_ENTRIES:
                 raise too_many_entries_error(parent, self.url)
             places = [entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory"]
-            held = [place for place in places if marker is None or self._is_file(f"{place}/{marker}")]
-        return sorted(place.rsplit("/", 1)[-1] for place in held)
+            named = {place.rsplit("/", 1)[-1]: place for place in places}
+            return sorted(
+                name
+                for name, place in named.items()
+                if marker is None or name in known or self._is_file(f"{place}/{marker}")
+            )
 
     def probe(self) -> None:
         """Create the file PROBE if there is none, and read it: it stays. Raises RegistryUnavailable."""

@@ -43,10 +43,11 @@ class Storage(Protocol):
         For a file of more than ``limit`` bytes, the first ``limit`` + 1 are returned.
         """
 
-    def folders(self, parent: str, marker: str | None = None) -> list[str]:
+    def folders(self, parent: str, marker: str | None = None, *, known: Collection[str] = ()) -> list[str]:
         """Return the sorted names of the folders in ``parent``, of all or of those with the file ``marker``.
 
-        Raises InvalidLayout if ``parent`` has more than MAX_ENTRIES.
+        The marker is not looked for in those that are ``known`` to have it. Raises InvalidLayout if ``parent`` has more
+        than MAX_ENTRIES.
         """
 
 

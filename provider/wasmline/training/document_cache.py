@@ -50,6 +50,12 @@ class DocumentCache(Generic[K, V]):
                 del known[key]
                 self._count -= 1
 
+    def retain_names(self, is_listed: Callable[[str], bool]) -> None:
+        """Forget the documents of all names that are not listed any more."""
+        with self._lock:
+            for name in [name for name in self._documents if not is_listed(name)]:
+                self._count -= len(self._documents.pop(name))
+
     def _evict(self) -> None:
         name, known = next(iter(self._documents.items()))
         if known:

@@ -8,7 +8,9 @@ from wasmline.control import Deployment
 from wasmline.errors import RegistryError, TrainingError, UnsupportedSpecVersion
 from wasmline.model_reference import ModelReference
 from wasmline.registry import FilesystemRegistry
+from wasmline.registry.remembered_folders import RememberedFolders
 from wasmline.registry.semver import newest
+from wasmline.registry.storage import open_storage
 from wasmline.training.document_cache import DocumentCache
 from wasmline.training.model_overview import DecisionOverview, ModelOverview, ModelVersionOverview
 from wasmline.training.model_publisher import reference_to
@@ -29,17 +31,19 @@ _OTHER_MODEL = ""
 class ModelReader:
     """Reads a registry of models, at ``models``, and the ``registry`` of their modules, both folders or fsspec URLs.
 
-    A stored document never changes, and is read once: reading again lists folders, and reads the documents that are
-    new. One that was removed between two readings is forgotten. For any thread.
+    A stored document never changes, and is read once: reading again lists folders, with a request for each model and
+    each log in an object store, and reads the documents that are new. One that was removed between two readings is
+    forgotten. For any thread.
 
     Every method but ``read`` raises the RegistryError of what it cannot read, UnsupportedSpecVersion for what a later
     release has stored, and InvalidModel for a version with malformed digests.
     """
 
     def __init__(self, models: str, registry: str) -> None:
-        self._models = ModelRegistry(models)
-        self._log = PromotionLog(models)
-        self._registry = FilesystemRegistry(registry)
+        storage, modules = (RememberedFolders(open_storage(url)) for url in (models, registry))
+        self._models = ModelRegistry(models, storage=storage)
+        self._log = PromotionLog(models, storage=storage)
+        self._registry = FilesystemRegistry(registry, storage=modules)
         self._versions = DocumentCache(self._read_version, MAX_DOCUMENTS)
         self._decisions = DocumentCache(self._read_decision, MAX_DOCUMENTS)
         self._modules = DocumentCache(self._read_module, MAX_DOCUMENTS)
@@ -49,11 +53,16 @@ class ModelReader:
 
         Raises RegistryUnavailable if the models cannot be listed.
         """
-        return [self._overview(name, deployments) for name in self._models.names()]
+        catalog = self._models.catalog()
+        self._versions.retain_names(catalog.__contains__)
+        self._decisions.retain_names(catalog.__contains__)
+        return [self._overview(name, versions, deployments) for name, versions in catalog.items()]
 
     def versions(self, name: str) -> list[ModelVersionOverview]:
         """Return the highest MAX_LISTED versions of a model in ascending precedence."""
-        return [self._versions.get(name, version) for version in self._listed(name)[-MAX_LISTED:]]
+        versions = self._models.versions(name)
+        self._forget_versions(name, versions)
+        return [self._versions.get(name, version) for version in versions[-MAX_LISTED:]]
 
     def decisions(self, name: str) -> list[DecisionOverview]:
         """Return the last MAX_LISTED decisions on a model, the oldest first."""
@@ -65,46 +74,51 @@ class ModelReader:
         Considered are those that declare the model, and that of ``transform``, by default the model's name. Raises
         VersionNotFound for an unknown model or a champion that the registry lacks.
         """
-        versions = self._listed(name)
+        versions = self._models.versions(name)
         if not versions:
             self._models.get(name)  # an unknown model is an error
-        return self._serving(name, self._champion(name, versions), deployments, transform or name)
+        self._forget_versions(name, versions)
+        numbers = self._numbers(name)
+        champion = self._champion(name, versions, numbers)
+        return self._serving(name, champion, numbers, deployments, transform or name)
 
-    def _overview(self, name: str, deployments: Collection[Deployment] | None) -> ModelOverview:
-        versions: list[str] = []
+    def _overview(self, name: str, versions: list[str], deployments: Collection[Deployment] | None) -> ModelOverview:
         champion, rmse, serving, problem = None, None, None, ""
         try:
-            versions = self._listed(name)
-            champion = self._champion(name, versions)
+            self._forget_versions(name, versions)
+            numbers = self._numbers(name)
+            champion = self._champion(name, versions, numbers)
             if shown := champion or newest(versions):
                 rmse = self._versions.get(name, shown).rmse
             if deployments is not None:
-                serving = self._serving(name, champion, deployments, name)
+                serving = self._serving(name, champion, numbers, deployments, name)
         except (RegistryError, TrainingError, UnsupportedSpecVersion) as error:
             problem = str(error)
         return ModelOverview(
             model=name, versions=tuple(versions), champion=champion, rmse=rmse, serving=serving, problem=problem
         )
 
-    def _listed(self, name: str) -> list[str]:
-        versions = self._models.versions(name)
+    def _forget_versions(self, name: str, versions: Collection[str]) -> None:
         self._versions.retain(name, set(versions).__contains__)
-        return versions
 
     def _numbers(self, name: str) -> Sequence[int]:
         numbers = self._log.numbers(name)
         self._decisions.retain(name, lambda number: number <= len(numbers))
         return numbers
 
-    def _champion(self, name: str, versions: Collection[str]) -> str | None:
-        numbers = self._numbers(name)
+    def _champion(self, name: str, versions: Collection[str], numbers: Sequence[int]) -> str | None:
         live = self._decisions.get(name, numbers[-1]).live if numbers else None
         if live is not None and live not in versions:
             raise self._log.lost_champion(name, live, numbers[-1])
         return live
 
     def _serving(
-        self, name: str, champion: str | None, deployments: Collection[Deployment], transform: str
+        self,
+        name: str,
+        champion: str | None,
+        numbers: Sequence[int],
+        deployments: Collection[Deployment],
+        transform: str,
     ) -> ModelServing:
         live = self._reference(name, champion) if champion else None
         serving = tuple(each for each in deployments if each.spec.name == transform or serves(each, name))
@@ -115,7 +129,7 @@ class ModelReader:
                 champion=live,
                 modules={each: self._module(each, live) for each in sorted(transforms)} if live else {},
                 deployments=serving,
-                rolled_back=self._is_rolled_back(name),
+                rolled_back=self._is_rolled_back(name, numbers),
             )
         )
 
@@ -123,9 +137,9 @@ class ModelReader:
         found = self._versions.get(name, version)
         return reference_to(name, version, digest=found.digest, dataset=found.dataset_digest)
 
-    def _is_rolled_back(self, name: str) -> bool:
+    def _is_rolled_back(self, name: str, numbers: Sequence[int]) -> bool:
         """Return whether the last change of the champion was a rollback."""
-        decisions = (self._decisions.get(name, number) for number in reversed(self._numbers(name)))
+        decisions = (self._decisions.get(name, number) for number in reversed(numbers))
         return next((each.decision == "rollback" for each in decisions if each.decision != "keep"), False)
 
     def _module(self, transform: str, model: ModelReference) -> str | None:

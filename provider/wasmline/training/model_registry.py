@@ -20,6 +20,7 @@ from wasmline.errors import (
 )
 from wasmline.registry import Artifact, Layer, OciLayoutStore, Semver
 from wasmline.registry.oci_manifest import decoded, encoded
+from wasmline.registry.storage import Storage
 from wasmline.training.boosting import TreeParameters
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Metrics
@@ -92,8 +93,9 @@ class ModelRegistry:
     Every method raises RegistryUnavailable if the storage fails and InvalidReference for an invalid name.
     """
 
-    def __init__(self, url: str) -> None:
-        self._store = OciLayoutStore(url)
+    def __init__(self, url: str, *, storage: Storage | None = None) -> None:
+        """``storage``: the one that is at ``url``, if it is open."""
+        self._store = OciLayoutStore(url, storage=storage)
         self.url = self._store.url
 
     def publish(
@@ -199,7 +201,11 @@ class ModelRegistry:
 
     def names(self) -> list[str]:
         """Return the models that have a version, sorted."""
-        return self._store.names(KIND)
+        return list(self.catalog())
+
+    def catalog(self) -> dict[str, list[str]]:
+        """Return the versions of each model that has one in ascending order, the models sorted."""
+        return self._store.catalog(KIND)
 
     def _next(self, name: str, latest: ModelVersion | None) -> str:
         if latest is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from wasmline.clock import now_ms
 from wasmline.errors import VersionNotFound
-from wasmline.registry.storage import open_storage
+from wasmline.registry.storage import Storage, open_storage
 from wasmline.training.decision_record import conflict, next_decision, own_decision
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
@@ -30,10 +30,11 @@ MAX_TRIES = 100
 class PromotionLog:
     """The decisions on the models of one registry, one file each, numbered from 1 without gaps."""
 
-    def __init__(self, url: str) -> None:
-        self._models = ModelRegistry(url)
+    def __init__(self, url: str, *, storage: Storage | None = None) -> None:
+        """``storage``: the one that is at ``url``, if it is open."""
+        self._models = ModelRegistry(url, storage=storage)
         self._log = NumberedLog(
-            storage=open_storage(url),
+            storage=storage or open_storage(url),
             folder=FOLDER,
             file="promotion.json",
             noun="decision",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.documents import plain
@@ -156,6 +158,46 @@ def test_a_second_reading_of_an_unchanged_registry_reads_no_document(registries:
     }
 
 
+@pytest.mark.parametrize("method", ["versions", "decisions"])
+def test_one_model_that_is_removed_and_filled_anew_is_read_anew(registries: Registries, method: str) -> None:
+    registries.promote("eta", registries.publish("eta", b"1", rmse=5.0))
+    read = getattr(registries.reader(), method)
+    assert [each.rmse for each in read("eta")] == [5.0]
+    shutil.rmtree(registries.folder / "models")
+    assert read("eta") == []
+    registries.promote("eta", registries.publish("eta", b"2", rmse=3.0))
+    assert [each.rmse for each in read("eta")] == [3.0]
+
+
+def test_in_an_object_store_a_second_reading_is_a_listing_for_each_model_log_and_transform(
+    record: ModelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{uuid.uuid4()}"
+    models, log = ModelRegistry(f"{url}/models"), PromotionLog(f"{url}/models")
+    for name in ("eta", "price"):
+        for number in range(3):
+            models.publish(replace(record, model=name), b"%d" % number)
+            champion = log.champion(name)
+            log.append(name, f"1.{number}.0", PROMOTE, champion=champion, metrics=record.metrics)
+    reader = ModelReader(models.url, f"{url}/modules")
+    first = reader.read(())
+    assert [each.champion for each in first] == ["1.2.0", "1.2.0"]
+    assert [len(reader.versions(each.model)) for each in first] == [3, 3]
+    requests: list[str] = []
+    for method in ("ls", "info", "cat_file", "exists"):
+        call = getattr(MemoryFileSystem, method)
+
+        def counted(self: Any, path: str, *arguments: Any, _call: Any = call, **options: Any) -> Any:
+            requests.append(path.partition("/models/")[2] or path.rpartition("/")[2])
+            return _call(self, path, *arguments, **options)
+
+        monkeypatch.setattr(MemoryFileSystem, method, counted)
+    assert reader.read(()) == first
+    assert sorted(requests) == sorted(
+        ["models", "models/eta", "models/price", "promotions/eta", "promotions/price", "eta", "price"]
+    )
+
+
 def test_a_module_is_found_once_it_is_published(registries: Registries) -> None:
     registries.promote("eta", registries.publish("eta", b"1"))
     reader = registries.reader()
@@ -181,7 +223,6 @@ def test_a_registry_that_is_removed_and_filled_anew_is_read_anew(registries: Reg
     assert reader.read(deployments)[0].rmse == 5.0
     shutil.rmtree(registries.folder / "models")
     assert reader.read(deployments) == []
-    assert (reader.versions("eta"), reader.decisions("eta")) == ([], [])
     registries.promote("eta", registries.publish("eta", b"2", rmse=3.0))
     [model] = reader.read(deployments)
     assert (model.rmse, model.serving and model.serving.state) == (3.0, "not published")
@@ -247,4 +288,9 @@ def test_a_cache_forgets_what_is_not_listed_any_more() -> None:
             cache.get("a", key)
         cache.retain("a", lambda key: key != 2)
         cache.retain("unknown", lambda _: False)
+        cache.retain_names(lambda name: name == "a")
     assert read == [1, 2, 3, 2]
+    cache.retain_names(lambda _: False)
+    for key in (1, 1, 4, 5, 6, 4, 5, 6, 1):
+        cache.get("b", key)
+    assert read == [1, 2, 3, 2, 1, 4, 5, 6]
