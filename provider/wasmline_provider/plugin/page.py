@@ -1,4 +1,4 @@
-"""What the page shows: the state of its cluster, and what requests have read of topics and registries."""
+"""The page: the state of its cluster, and what requests have read of topics and registries."""
 
 from __future__ import annotations
 
