@@ -82,6 +82,13 @@ PARTS: Mapping[str, tuple[Acl, ...]] = {
         _topic("<input>", "Describe"),
         _group("wasmline.<job>", "Describe"),
     ),
+    "page": (
+        CONTROL,
+        *(_topic(each, "Read") for each in (DEPLOYMENTS, HISTORY, JOBS, REDRIVES, STATUS, LOGS)),
+        _topic("<input>", "Read"),
+        _topic("<output>", "Read"),
+        _topic("<dead-letter>", "Read"),
+    ),
     "log reader": (CONTROL, _topic(LOGS, "Read")),
     "orchestrator": (CONTROL, _topic(JOBS, "Read", "Write"), _id("wasmline.orders")),
     "operator": (

@@ -151,11 +151,17 @@ class DeploymentTopic:
                 return True
         return False
 
-    def resume(self, name: str, *, cause: ChangeCause = NO_CAUSE) -> Deployment:
-        """Resume a paused ``name`` from its progress."""
+    def resume(self, name: str, *, generation: int | None = None, cause: ChangeCause = NO_CAUSE) -> Deployment:
+        """Resume a paused ``name`` from its progress. With ``generation``, raises Conflict unless that is current."""
 
         def resumed(current: Deployment | None) -> Deployment:
-            return replace(_require_deployed(name, current), state="running", reason="")
+            deployed = _require_deployed(name, current)
+            if generation not in (None, deployed.generation):
+                message = (
+                    f"{name} moved on to generation {deployed.generation}; generation {generation} was not resumed"
+                )
+                raise Conflict(message, name=name, generation=deployed.generation)
+            return replace(deployed, state="running", reason="")
 
         return self._set(name, "resume", resumed, cause)
 

@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from wasmline.control.deployment_history import NO_CAUSE, ChangeCause
-from wasmline.control.job_topic import JobTopic, LeaseWithdrawal
+from wasmline.control.job_topic import JobOrder, JobTopic, LeaseWithdrawal
 from wasmline.control.run_liveness import is_live
-from wasmline.errors import InvalidJob, JobBusy, UnsupportedSpecVersion
+from wasmline.errors import Conflict, InvalidJob, JobBusy, UnsupportedSpecVersion
 from wasmline.job_specs import JobState
 from wasmline.kafka import KafkaConfig
 
@@ -28,15 +28,20 @@ class EndedRun:
     state: JobState | None
 
 
-def stop_job(config: KafkaConfig, job: str, *, cause: ChangeCause = NO_CAUSE, timeout_s: float = 120.0) -> EndedRun:
+def stop_job(
+    config: KafkaConfig, job: str, *, run: str | None = None, cause: ChangeCause = NO_CAUSE, timeout_s: float = 120.0
+) -> EndedRun:
     """Stop the current run of a job at its next safe point, and wait for its end.
 
-    The job stays stopped until a user or a DAG starts it again. Raises JobNotFound; JobBusy if the run has not ended
-    in ``timeout_s`` seconds: its stop stays requested.
+    The job stays stopped until a user or a DAG starts it again. ``run``: stop this one only; None for any. Raises
+    JobNotFound; Conflict if another run is current; JobBusy if the run has not ended in ``timeout_s`` seconds: its stop
+    stays requested.
     """
     with closing(JobTopic(config)) as topic:
         while not (order := topic.order(job)).is_stopped_by_user:
+            _require_run(order, run)
             topic.stop(job, order.spec.run, cause=cause)  # no effect if a supervisor replaces the run at this moment
+        _require_run(order, run)
         run = order.spec.run
         deadline = time.monotonic() + timeout_s
         while (live := is_live(topic, job, run)) and time.monotonic() < deadline:
@@ -45,6 +50,13 @@ def stop_job(config: KafkaConfig, job: str, *, cause: ChangeCause = NO_CAUSE, ti
     if live:
         raise JobBusy(f"job {job} is told to stop, and run {run} has not ended in {timeout_s:g} s", job=job, run=run)
     return EndedRun(job=job, run=run, state=report.state if report is not None and report.state.final else None)
+
+
+def _require_run(order: JobOrder, run: str | None) -> None:
+    """Raise Conflict if another run than ``run`` is ordered."""
+    job = order.spec.job
+    if run not in (None, order.spec.run):
+        raise Conflict(f"job {job} has run {order.spec.run} by now: nothing was stopped", name=job, generation=None)
 
 
 def delete_job(config: KafkaConfig, job: str, *, cause: ChangeCause = NO_CAUSE) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from itertools import islice
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
@@ -17,7 +19,10 @@ from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.topics import Topics
 
 FIRST_READ_TIMEOUT_S = 30.0
-"""Maximum seconds of the first read."""
+"""Maximum seconds without a record in the first read."""
+
+MAX_RECORDS = 10_000
+"""Maximum number of records of one later read: a topic that is written without an end is read in parts."""
 
 HELD_CHECK_INTERVAL_S = 15.0
 """Seconds between two checks for written records that an open transaction holds back."""
@@ -53,20 +58,22 @@ class TopicTailer:
         return dict(self._next)
 
     def poll(self) -> Iterator[Message]:
-        """Yield new records; the first time, all existing ones.
+        """Yield new records, at most MAX_RECORDS; the first time, all existing ones.
 
         Raises BrokerUnavailable, KafkaError; HangingTransaction for one that holds records back.
         """
         with translate_errors(self._config.bootstrap_servers):
             deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
             while self._behind and time.monotonic() < deadline:
-                yield from self._take(self._consumer.poll(0.1))
+                for taken in self._take(self._consumer.poll(0.1)):
+                    yield taken
+                    deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
             if self._behind:
                 servers = self._config.bootstrap_servers
                 text = f"{', '.join(sorted(self._behind))} on {servers} could not be read "
-                text += f"within {FIRST_READ_TIMEOUT_S:.0f} s"
+                text += f"within {FIRST_READ_TIMEOUT_S:.0f} s after the last record"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
-            while (message := self._consumer.poll(0)) is not None:
+            for message in islice(iter(partial(self._consumer.poll, 0), None), MAX_RECORDS):
                 yield from self._take(message)
         self._require_none_held()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-ICON = {"icon": "/wasmline/static/icon.svg", "icon_dark_mode": "/wasmline/static/icon_dark.svg"}
+ICON = {"icon": "wasmline/static/icon.svg", "icon_dark_mode": "wasmline/static/icon_dark.svg"}
 
 URL_PREFIX = "/wasmline"
 
@@ -22,14 +22,14 @@ class WasmlinePlugin(AirflowPlugin):
         {"name": "Wasmline", "href": "wasmline/page", "destination": "nav", "url_route": "wasmline", **ICON},
         {
             "name": "Wasmline",
-            "href": "/wasmline/page?dag={DAG_ID}&run={RUN_ID}",
+            "href": "wasmline/page?dag={DAG_ID}&run={RUN_ID}",
             "destination": "dag_run",
             "url_route": "wasmline-run",
             **ICON,
         },
         {
             "name": "Wasmline",
-            "href": "/wasmline/page?dag={DAG_ID}&run={RUN_ID}&task={TASK_ID}&map={MAP_INDEX}",
+            "href": "wasmline/page?dag={DAG_ID}&run={RUN_ID}&task={TASK_ID}&map={MAP_INDEX}",
             "destination": "task_instance",
             "url_route": "wasmline-task",
             **ICON,

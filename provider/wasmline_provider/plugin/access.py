@@ -15,6 +15,7 @@ from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
 from airflow.api_fastapi.core_api.security import requires_access_view
+from airflow.configuration import conf
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request, status
 
@@ -42,11 +43,12 @@ def require_may_read_dag(user: BaseUser, dag_id: str) -> None:
 def may_act(user: BaseUser, dag_ids: Iterable[str], permission: str) -> bool:
     """Return whether a user may act on what one of ``dag_ids`` has made.
 
-    That is whoever may edit any DAG, or one of these, or has the named ``permission``.
+    That is whoever may edit any DAG, if Airflow has no teams, or one of these, or has the named ``permission``.
     """
     manager = get_auth_manager()
+    has_teams = conf.getboolean("core", "multi_team", fallback=False)  # the right to any DAG is then one team's
     return (
-        _may_edit(manager, user, None)
+        (not has_teams and _may_edit(manager, user, None))
         or any(_may_edit(manager, user, dag_id) for dag_id in dag_ids)
         or _has_permission(manager, user, permission)
     )

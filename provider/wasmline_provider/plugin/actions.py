@@ -6,6 +6,7 @@ current generation: it fails with Conflict if that has changed meanwhile.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -15,7 +16,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from wasmline.background_call import BackgroundCall
-from wasmline.control import ChangeCause, ClusterState, DeadLetterSelection, DeploymentTopic, JobTopic, stop_job
+from wasmline.control import (
+    ChangeCause,
+    ClusterState,
+    DeadLetterSelection,
+    Deployment,
+    DeploymentTopic,
+    JobTopic,
+    stop_job,
+)
 from wasmline.errors import (
     Conflict,
     InvalidRedrive,
@@ -43,6 +52,7 @@ class PauseRequest(ActionRequest):
 
     transform: Name | None = None
     job: Name | None = None
+    expected_generation: int | None = None
 
 
 class RollbackRequest(ActionRequest):
@@ -75,6 +85,7 @@ class RedriveRequest(ActionRequest):
     transform: Name | None = None
     error: Name | None = None
     through: Name | None = None
+    expected_generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,25 +109,37 @@ class ActionContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """An action: its request, its plan and its doing, which returns what was done as a sentence."""
+    """An action: its request, its plan and its doing, which returns what was done as a sentence.
+
+    ``seen``: the field of a request that says what its user has seen, and the field for which that is needed.
+    """
 
     request: type[ActionRequest]
     plan: Callable[[Any, ClusterState], ActionPlan]
     run: Callable[[Any, ActionContext, ChangeCause], str]
+    seen: tuple[str, str]
+
+    def require_seen(self, request: ActionRequest) -> None:
+        """Raise InvalidSpec for a request that does not say what its user has seen: it would act on anything."""
+        field, of = self.seen
+        if getattr(request, of) is not None and getattr(request, field) is None:
+            raise InvalidSpec(f"{field} is missing: plan the action first")
 
 
 class RedriveCalls:
     """The redrives that this process makes, one for each dead-letter topic. They go on after their request."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._calls: dict[str, BackgroundCall[str]] = {}
 
     def begin(self, topic: str, call: Callable[[], str]) -> str:
         """Begin to redrive a topic; return what was done, or that it goes on. Raises InvalidRedrive, and its errors."""
-        running = self._calls.get(topic)
-        if running is not None and not running.wait(0):
-            raise InvalidRedrive(f"dead letters of {topic} are being redriven: wait for the end", topic=topic)
-        self._calls[topic] = begun = BackgroundCall(call)
+        with self._lock:
+            running = self._calls.get(topic)
+            if running is not None and not running.wait(0):
+                raise InvalidRedrive(f"dead letters of {topic} are being redriven: wait for the end", topic=topic)
+            self._calls[topic] = begun = BackgroundCall(call)
         return begun.result() if begun.wait(ANSWER_S) else f"the redrive of {topic} has begun"
 
     def problem(self, topic: str | None) -> str:
@@ -135,7 +158,7 @@ class RedriveCalls:
 
 
 def _plan_pause(request: PauseRequest, state: ClusterState) -> ActionPlan:
-    what = _require_one(request, state)
+    what, fields = _target(request, state)
     if request.transform is not None:
         effects: tuple[str, ...] = (
             "Its jobs start no further batch or lease; what runs is finished.",
@@ -143,19 +166,20 @@ def _plan_pause(request: PauseRequest, state: ClusterState) -> ActionPlan:
         )
     else:
         effects = ("Its leases end at their next safe point, and its driver waits.", "Its next runs are paused, too.")
-    return ActionPlan(title=f"Pause {what}", effects=effects, fields=request.model_dump(exclude_none=True))
+    return ActionPlan(title=f"Pause {what}", effects=effects, fields=fields)
 
 
 def _plan_resume(request: PauseRequest, state: ClusterState) -> ActionPlan:
-    what = _require_one(request, state)
+    what, fields = _target(request, state)
     effects = ("It continues at its progress: what waits in the input topic is processed.",)
-    return ActionPlan(title=f"Resume {what}", effects=effects, fields=request.model_dump(exclude_none=True))
+    return ActionPlan(title=f"Resume {what}", effects=effects, fields=fields)
 
 
 def _pause(request: PauseRequest, context: ActionContext, cause: ChangeCause) -> str:
     if request.transform is not None:
+        generation = request.expected_generation
         with closing(DeploymentTopic(context.kafka)) as deployments:
-            deployments.pause(request.transform, cause.reason, by=cause.by, run=cause.run)
+            deployments.pause(request.transform, cause.reason, generation=generation, by=cause.by, run=cause.run)
         return f"{request.transform} is paused"
     with closing(JobTopic(context.kafka)) as jobs:
         jobs.pause(str(request.job), cause.reason, cause=cause)
@@ -165,22 +189,30 @@ def _pause(request: PauseRequest, context: ActionContext, cause: ChangeCause) ->
 def _resume(request: PauseRequest, context: ActionContext, cause: ChangeCause) -> str:
     if request.transform is not None:
         with closing(DeploymentTopic(context.kafka)) as deployments:
-            deployments.resume(request.transform, cause=cause)
+            deployments.resume(request.transform, generation=request.expected_generation, cause=cause)
         return f"{request.transform} is resumed"
     with closing(JobTopic(context.kafka)) as jobs:
         jobs.resume(str(request.job), cause=cause)
     return f"job {request.job} is resumed"
 
 
-def _require_one(request: PauseRequest, state: ClusterState) -> str:
-    """Return what a request is about. Raises InvalidSpec, DeploymentNotFound, JobNotFound."""
+def _target(request: PauseRequest, state: ClusterState) -> tuple[str, dict[str, Any]]:
+    """Return what a request is about, in words and as its fields.
+
+    Raises InvalidSpec, DeploymentNotFound, JobNotFound.
+    """
     if (request.transform is None) == (request.job is None):
         raise InvalidSpec("name a transform or a job")
     if request.transform is not None:
-        state.require_deployment(request.transform)
-        return request.transform
+        current = state.require_deployment(request.transform)
+        return request.transform, {"transform": request.transform, "expected_generation": current.generation}
     state.require_job(str(request.job))
-    return f"job {request.job}"
+    return f"job {request.job}", {"job": request.job}
+
+
+def _resumption(current: Deployment) -> tuple[str, ...]:
+    """Return what a deploy does to a paused deployment."""
+    return ("It is paused, and runs again.",) if current.state == "paused" else ()
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
@@ -203,6 +235,7 @@ def _plan_rollback(request: RollbackRequest, state: ClusterState) -> ActionPlan:
             f"Version {current.spec.version} is replaced.",
             f"What changes: {changed}.",
             "Its jobs switch at their next batch or lease, and continue at their progress.",
+            *_resumption(current),
         ),
         fields={
             "transform": request.transform,
@@ -227,12 +260,16 @@ def _roll_back(request: RollbackRequest, context: ActionContext, cause: ChangeCa
 
 def _plan_deploy(request: DeployRequest, state: ClusterState) -> ActionPlan:
     current = state.require_deployment(request.transform)
+    title = f"Deploy {request.transform}@{request.version}"
+    if request.version == current.spec.version:
+        return ActionPlan(title=title, problem="this version is deployed: to run it again, resume it")
     return ActionPlan(
-        title=f"Deploy {request.transform}@{request.version}",
+        title=title,
         effects=(
             f"It becomes generation {current.generation + 1}, instead of version {current.spec.version}.",
             "What was chosen for the deployment stays, such as its topics; the rest is as the version declares.",
             "Its jobs switch at their next batch or lease, and continue at their progress.",
+            *_resumption(current),
         ),
         fields={**request.model_dump(), "expected_generation": current.generation},
     )
@@ -245,12 +282,7 @@ def _deploy(request: DeployRequest, context: ActionContext, cause: ChangeCause) 
 
     with closing(DeploymentTopic(context.kafka)) as deployments:
         current = deployments.get(request.transform)
-    if request.expected_generation not in (None, current.generation):
-        raise Conflict(
-            f"{request.transform} is at generation {current.generation}: it was deployed meanwhile",
-            name=request.transform,
-            generation=current.generation,
-        )
+    _require_generation(current, request.expected_generation)
     with context.locate().opened() as at:
         registry = FilesystemRegistry(at.registry)
         version, wasm = registry.load(request.transform, request.version)
@@ -285,14 +317,8 @@ def _plan_stop(request: StopRequest, state: ClusterState) -> ActionPlan:
 
 
 def _stop(request: StopRequest, context: ActionContext, cause: ChangeCause) -> str:
-    if request.run is not None:
-        with closing(JobTopic(context.kafka)) as jobs:
-            run = jobs.order(request.job).spec.run
-        if run != request.run:
-            text = f"job {request.job} has run {run} by now: nothing was stopped"
-            raise Conflict(text, name=request.job, generation=None)
     try:
-        stop_job(context.kafka, request.job, cause=cause, timeout_s=ANSWER_S)
+        stop_job(context.kafka, request.job, run=request.run, cause=cause, timeout_s=ANSWER_S)
     except JobBusy:
         return f"job {request.job} is told to stop"
     return f"job {request.job} is stopped"
@@ -303,19 +329,21 @@ def _stop(request: StopRequest, context: ActionContext, cause: ChangeCause) -> s
 
 def _plan_redrive(request: RedriveRequest, state: ClusterState) -> ActionPlan:
     what = " ".join(filter(None, (request.error, "dead letters", request.transform and f"of {request.transform}")))
+    fields = request.model_dump(exclude_none=True)
     if request.through is None:
         where = "Each is written to the topic that it comes from, in the order of its key."
     else:
         current = state.require_deployment(request.through)
+        fields["expected_generation"] = current.generation
         where = f"They are processed by version {current.spec.version} of {request.through}, which writes its outputs."
     return ActionPlan(
         title=f"Redrive {what} of {request.topic}",
         effects=(
             where,
             "One that was redriven before is not written again, also if this is repeated.",
-            "What cannot be redriven stays pending.",
+            "It takes those that are there when it begins. What cannot be redriven stays pending.",
         ),
-        fields=request.model_dump(exclude_none=True),
+        fields=fields,
     )
 
 
@@ -325,6 +353,7 @@ def _redrive(request: RedriveRequest, context: ActionContext, cause: ChangeCause
     def redrive() -> str:
         selection = DeadLetterSelection(transform=request.transform, error=request.error)
         plan = plan_redrive(context.kafka, request.topic, selection, through=request.through)
+        _require_generation(plan.deployment, request.expected_generation)
         done = run_redrive(context.kafka, plan, cause=cause, redrive_id=f"page-{uuid.uuid4().hex[:12]}")
         skipped = sum(done.skipped.values())
         return f"{done.dead_letters} dead letters of {done.topic} are redriven" + (
@@ -335,10 +364,22 @@ def _redrive(request: RedriveRequest, context: ActionContext, cause: ChangeCause
 
 
 ACTIONS: Mapping[str, Action] = {
-    "pause": Action(request=PauseRequest, plan=_plan_pause, run=_pause),
-    "resume": Action(request=PauseRequest, plan=_plan_resume, run=_resume),
-    "rollback": Action(request=RollbackRequest, plan=_plan_rollback, run=_roll_back),
-    "deploy": Action(request=DeployRequest, plan=_plan_deploy, run=_deploy),
-    "stop": Action(request=StopRequest, plan=_plan_stop, run=_stop),
-    "redrive": Action(request=RedriveRequest, plan=_plan_redrive, run=_redrive),
+    "pause": Action(request=PauseRequest, plan=_plan_pause, run=_pause, seen=("expected_generation", "transform")),
+    "resume": Action(request=PauseRequest, plan=_plan_resume, run=_resume, seen=("expected_generation", "transform")),
+    "rollback": Action(
+        request=RollbackRequest, plan=_plan_rollback, run=_roll_back, seen=("expected_generation", "transform")
+    ),
+    "deploy": Action(request=DeployRequest, plan=_plan_deploy, run=_deploy, seen=("expected_generation", "transform")),
+    "stop": Action(request=StopRequest, plan=_plan_stop, run=_stop, seen=("run", "job")),
+    "redrive": Action(
+        request=RedriveRequest, plan=_plan_redrive, run=_redrive, seen=("expected_generation", "through")
+    ),
 }
+
+
+def _require_generation(current: Deployment | None, expected: int | None) -> None:
+    """Raise Conflict if another generation than ``expected`` is current."""
+    if current is not None and expected not in (None, current.generation):
+        name = current.spec.name
+        text = f"{name} is at generation {current.generation}, not {expected}: nothing was changed"
+        raise Conflict(text, name=name, generation=current.generation)

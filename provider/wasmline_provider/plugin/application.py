@@ -153,8 +153,10 @@ def _add_actions(app: FastAPI, page: Page) -> None:
         reason = _reason(body.pop("reason", ""))
         request = _request(name, body)
         _require_may_act(user, page, request)
+        ACTIONS[name].require_seen(request)
         cause = ChangeCause.shortened(reason=reason, by=user.get_name(), run="page")
-        text = ACTIONS[name].run(request, page.action_context(), cause)
+        context = page.action_context()
+        text = page.act(lambda: ACTIONS[name].run(request, context, cause))
         logger.info("%s: %s (%s)", bounded_line(user.get_name()), bounded_line(text), bounded_line(reason))
         return {"text": text}
 
@@ -171,8 +173,11 @@ def _may_act(user: BaseUser, page: Page, request: ActionRequest) -> bool:
 
 
 def _require_may_act(user: BaseUser, page: Page, request: ActionRequest) -> None:
+    """Refuse a user by the owners that are known, and everybody while these may be others by now."""
+    reading = page.reader.reading  # before the owners are read
     if not _may_act(user, page, request):
         raise HTTPException(status.HTTP_403_FORBIDDEN, "you may read this page, and not act: ask for the right to edit")
+    page.require_connected(reading)
 
 
 def _request(name: ActionName, fields: dict[str, Any]) -> ActionRequest:

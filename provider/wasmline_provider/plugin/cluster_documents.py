@@ -136,7 +136,7 @@ def job_details(state: ClusterState, view: JobView) -> dict[str, Any]:
     events = reversed(state.job_events(spec.job))
     return {
         "row": job_row(view),
-        "storage": spec.storage,
+        "storage": _without_login(spec.storage),
         **{field: stream.get(field) for field in STREAM_FIELDS},
         "events": [
             {"action": each.action, "time_ms": each.changed_ms, "job_run": each.run, **plain(each.cause)}
@@ -160,7 +160,7 @@ def report_document(report: JobReport) -> dict[str, Any]:
         "error": report.error,
         "updated_ms": report.updated_ms,
         **{name: result.get(name) for name in ("records_in", "records_out", "dead_letters", "lost_offsets")},
-        "batches": [_batch(each) for each in result.get("batches") or ()],
+        "batches": [_batch(each) for each in _list(result.get("batches")) if isinstance(each, Mapping)],
     }
 
 
@@ -271,3 +271,15 @@ def _claim(claim: DriverClaim | None) -> dict[str, Any] | None:
 
 def _batch(batch: Mapping[str, Any]) -> dict[str, Any]:
     return {name: batch.get(name) for name in ("batch_id", "records_in", "records_out", "duration_ms")}
+
+
+def _list(value: object) -> list[Any]:
+    """Return a value of a result, which another release may have made something else."""
+    return value if isinstance(value, list) else []
+
+
+def _without_login(url: str) -> str:
+    """Return a URL without a user and a password in it."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}" if separator else url

@@ -37,6 +37,9 @@ class Follower(Protocol):
     state: ClusterState
     lock: threading.Lock
 
+    @property
+    def ends_error(self) -> Exception | None: ...
+
     def poll(self) -> None: ...
 
     def close(self) -> None: ...
@@ -44,7 +47,10 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReading:
-    """How the reading of a cluster stands. ``read_ms``: when it last succeeded, in Unix milliseconds."""
+    """How the reading of a cluster stands. ``read_ms``: when it last succeeded, in Unix milliseconds.
+
+    ``error``: why it is away; of a connected one, why the ends of topics are not known.
+    """
 
     state: Literal["starting", "connected", "away"]
     error: str = ""
@@ -85,9 +91,9 @@ class ClusterReader:
         with self._lock:
             self._used_at = time.monotonic()
             if not self._runs:
-                self._runs = True
                 self._reading = replace(self._reading, state="starting")
                 threading.Thread(target=self._run, name="wasmline-cluster-reader", daemon=True).start()
+                self._runs = True
 
     def _is_unused(self) -> bool:
         """Return whether nobody has asked for long; the thread then ends."""
@@ -96,12 +102,21 @@ class ClusterReader:
             return not self._runs
 
     def _run(self) -> None:
+        try:
+            self._follow()
+        except BaseException:
+            with self._lock:
+                self._runs = False  # the next request begins another thread
+            raise
+
+    def _follow(self) -> None:
         follower: Follower | None = None
         failures = 0
         while not self._is_unused():
             try:
                 if follower is None:
                     follower = self._open_follower()
+                    self._show(follower, only_first=True)
                 follower.poll()
             except Exception as error:
                 _close(follower)
@@ -113,11 +128,17 @@ class ClusterReader:
             else:
                 failures = 0
                 self._errors.solved("cluster")
-                if self._known[1] is not follower.state:
-                    self._known = (uuid.uuid4().hex[:8], follower.state, follower.lock)
-                self._reading = ClusterReading(state="connected", read_ms=now_ms())
+                self._show(follower)
+                problem = "" if follower.ends_error is None else bounded_line(follower.ends_error)
+                self._reading = ClusterReading(state="connected", error=problem, read_ms=now_ms())
                 time.sleep(POLL_INTERVAL_S)
         _close(follower)
+
+    def _show(self, follower: Follower, *, only_first: bool = False) -> None:
+        """Lend the state of a follower from now on; with ``only_first`` if there is no other, which has been read."""
+        identity, known, _ = self._known
+        if known is not follower.state and not (only_first and identity):
+            self._known = (uuid.uuid4().hex[:8], follower.state, follower.lock)
 
 
 def _close(follower: Follower | None) -> None:

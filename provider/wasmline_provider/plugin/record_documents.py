@@ -5,30 +5,33 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wasmline.documents import plain
+from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
-    from wasmline.lineage import ExplainedRecord
-    from wasmline.redrive import StoredDeadLetter
+    from wasmline.lineage import ExplainedRecord, ModelOrigin
+    from wasmline.redrive import NewestDeadLetters, StoredDeadLetter
     from wasmline_provider.hooks.wasmline import Locations
 
 MAX_PAYLOAD_BYTES = 2_000
-"""Bytes of a key, a value or a header that are shown."""
+"""Bytes of a key or a value that are shown."""
 
-MAX_HEADERS = 50
+MAX_HEADER_BYTES = 200
+MAX_HEADERS = 20
 
-MAX_LETTERS = 100
+MAX_LETTERS = 50
 """Dead letters that are shown, the newest of a topic."""
 
 
-def payload(data: bytes | None) -> dict[str, Any] | None:
-    """Return bytes as text, or as base64 if they are no UTF-8; cut to MAX_PAYLOAD_BYTES."""
+def payload(data: bytes | None, limit: int = MAX_PAYLOAD_BYTES) -> dict[str, Any] | None:
+    """Return bytes as text, or as base64 if they are no UTF-8; cut to ``limit`` bytes."""
     if data is None:
         return None
-    shown = data[:MAX_PAYLOAD_BYTES]
+    shown = data[:limit]
     text = _text(shown, is_cut=len(shown) < len(data))
     return {
         "text": text,
@@ -38,12 +41,11 @@ def payload(data: bytes | None) -> dict[str, Any] | None:
     }
 
 
-def read_dead_letters(config: KafkaConfig, topic: str, *, shows_payloads: bool) -> list[dict[str, Any]]:
-    """Return the newest dead letters of a topic, newest first. Raises TopicNotFound, BrokerUnavailable."""
-    from wasmline.redrive import newest_dead_letters
+def newest_dead_letters(config: KafkaConfig, topic: str, *, shows_payloads: bool) -> NewestDeadLetters[dict[str, Any]]:
+    """Return the reader of the newest dead letters of a topic, as documents."""
+    from wasmline.redrive import NewestDeadLetters
 
-    found = newest_dead_letters(config, topic, MAX_LETTERS)
-    return [_dead_letter(each, shows_payloads=shows_payloads) for each in found]
+    return NewestDeadLetters(config, topic, MAX_LETTERS, partial(_dead_letter, shows_payloads=shows_payloads))
 
 
 def read_provenance(
@@ -84,16 +86,21 @@ def _dead_letter(letter: StoredDeadLetter, *, shows_payloads: bool) -> dict[str,
         "partition": letter.topic_partition.partition,
         "offset": letter.offset,
         "time_ms": letter.timestamp,
-        "error": failure.error,
-        "reason": failure.reason,
+        "error": failure.error and bounded_line(failure.error),
+        "reason": failure.reason and bounded_line(failure.reason),
         "transform": failure.transform_reference or None,
         "module": failure.digest or None,
         "source": failure.position or None,
         "key": shown(letter.key),
         "value": shown(letter.value),
-        "headers": [[name, shown(value)] for name, value in (letter.headers or [])[:MAX_HEADERS]],
+        "headers": _headers(letter) if shows_payloads else [],
         "truncated_bytes": failure.truncated_bytes,
     }
+
+
+def _headers(letter: StoredDeadLetter) -> list[list[Any]]:
+    shown = (letter.headers or [])[:MAX_HEADERS]
+    return [[name[:MAX_HEADER_BYTES], payload(value, MAX_HEADER_BYTES)] for name, value in shown]
 
 
 def _chain(records: list[ExplainedRecord]) -> dict[str, Any]:
@@ -105,12 +112,18 @@ def _chain(records: list[ExplainedRecord]) -> dict[str, Any]:
             "error": each.error,
             "reason": each.reason,
             "module": None if each.module is None else plain(each.module),
-            "model": None if each.model is None else plain(each.model),
+            "model": None if each.model is None else _model(each.model),
             "problems": list(each.problems),
             "source": document,
         }
     assert document is not None
     return document
+
+
+def _model(model: ModelOrigin) -> dict[str, Any]:
+    names = ("name", "version", "digest", "topic", "training_rows")
+    shown = {name: getattr(model, name) for name in names}
+    return {**shown, "rmse": model.metrics and model.metrics.rmse, "problems": list(model.problems)}
 
 
 def _hidden(data: bytes | None) -> None:

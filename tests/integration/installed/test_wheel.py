@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import wasmline_provider.plugin
 from support.installed import environment
 from support.installed.environment import REPOSITORY, TEST_DEPENDENCIES, build_wheel, make_environment, variables
 
@@ -37,6 +39,15 @@ def test_the_wheel_without_an_extra_has_the_consumer_and_names_what_is_missing(w
     assert output(python, tmp_path, "-c", "import wasmline.consumer.backends.kafka") == ""
     said = output(python, tmp_path, "-m", "wasmline.cli", "list")
     assert said == "wasmline: wasmtime is not installed: pip install 'wasmline[wasm]'\n"
+
+
+def test_the_wheel_has_the_files_of_the_page(wheel: Path) -> None:
+    folder = Path(wasmline_provider.plugin.__file__).parent / "static"
+    static = "wasmline_provider/plugin/static/"
+    names = zipfile.ZipFile(wheel).namelist()
+    served = {each.relative_to(folder).as_posix() for each in folder.rglob("*.*")}
+    assert {each.removeprefix(static) for each in names if each.startswith(static)} == served
+    assert "page.html" in served
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from wasmline.training import RetrainMonitor
 LONG_RUNS = {
     "observer",
     "operator",
+    "page",
     "redriver, through a transform",
     "driver of micro-batches, exactly once",
     "driver in parallel mode, at least once",

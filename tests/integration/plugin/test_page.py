@@ -165,6 +165,14 @@ def test_a_transform_is_paused_and_resumed(
     page.row(deployed.name)
     page.act("pause", transform=deployed.name)
     assert page.row(deployed.name, state="paused")["reason"] == "a test"
+    plan = page.plan("resume", transform=deployed.name)
+    with closing(DeploymentTopic(kafka.config)) as deployments:
+        moved = deployments.deploy(replace(deployed, version="3.0.0"))
+        deployments.pause(deployed.name, "also broken")
+    status, text = page.post("resume", **plan["fields"])
+    assert (status, f"generation {moved.generation}" in text) == (409, True)
+    page.row(deployed.name, generation=moved.generation, state="paused")
+    assert "It is paused, and runs again." in page.plan("rollback", transform=deployed.name)["effects"]
     page.act("resume", transform=deployed.name)
     assert page.row(deployed.name, state="running")
 
@@ -201,8 +209,11 @@ def test_another_version_is_deployed_with_what_was_chosen(
         current = deployments.get(deployed.name)
     assert (current.generation, current.spec.version, current.spec.env) == (3, "2.1.0", {"LEVEL": "debug"})
     assert current.spec.topics == deployed.topics
-    status, text = page.post("deploy", transform=deployed.name, version="9.0.0")
+    status, text = page.post("deploy", transform=deployed.name, version="9.0.0", expected_generation=3)
     assert (status, "9.0.0" in text) == (404, True)
+    status, text = page.post("deploy", transform=deployed.name, version="9.0.0")
+    assert (status, text) == (422, "expected_generation is missing: plan the action first")
+    assert "resume it" in page.plan("deploy", transform=deployed.name, version="2.1.0")["problem"]
 
 
 def test_dead_letters_are_previewed_and_redriven(

@@ -22,6 +22,7 @@ from wasmline.cli import main
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, ParallelConsumer
 from wasmline.control import (
     ClaimProducer,
+    ClusterFollower,
     Deployment,
     DeploymentSpec,
     DeploymentTopic,
@@ -44,8 +45,12 @@ from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, produce_all, rea
 from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig
 from wasmline.leases.lease_status_reporter import unread
 from wasmline.leases.lease_worker import LeaseWorker
+from wasmline.lineage import RecordPosition, explain
+from wasmline.local.process import wait_until
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.record_batches import record_batch
+from wasmline.redrive import NewestDeadLetters
+from wasmline.registry import FilesystemRegistry
 from wasmline.spark.driver_claim_builder import batch_claim
 from wasmline.spark.job_query import JobQuery
 from wasmline.spark.launcher import Launcher
@@ -58,6 +63,7 @@ from wasmline.spark.run_planner import PlannedRun
 from wasmline.spark.stream_job import StreamJob
 from wasmline.testing.guests import OFFSET, SCRATCH, WRITE, guest, log, store
 from wasmline.topic_partitions import TopicPartition
+from wasmline.training import ModelRegistry
 from wasmline.wasm import TransformRuntime
 
 
@@ -166,6 +172,33 @@ def observer(place: Place, config: KafkaConfig) -> None:
     command(config, "jobs")
     command(config, "status", place.job, "--json")
     command(config, "progress", "show", place.job)
+
+
+def prepare_page(place: Place) -> None:
+    prepare_observer(place)
+    prepare_logs(place)
+    headers = dead_letters.coordinates(TopicPartition(place.input, 0), 0)
+    produce_all(place.admin, place.letters, [(b"key", b"1", headers, None)])
+    produce_all(place.admin, place.output, [(b"key", b"1", [], None)])
+
+
+def page(place: Place, config: KafkaConfig) -> None:
+    with closing(ClusterFollower(config)) as follower:
+        follower.poll()
+        assert wait_until(lambda: _has_ends(follower, place), 60)
+        if follower.ends_error is not None:
+            raise follower.ends_error
+    assert NewestDeadLetters(config, place.letters, 1, convert=lambda letter: letter).read()
+    registry, models = FilesystemRegistry(str(place.folder)), ModelRegistry(str(place.folder))
+    for topic, chain in ((place.letters, [place.letters, place.input]), (place.output, [place.output])):
+        position = RecordPosition(topic=topic, partition=0, offset=0)
+        found = explain(config, position, registry=registry, models=models)
+        assert [each.position.topic for each in found] == chain, found[-1].problems
+
+
+def _has_ends(follower: ClusterFollower, place: Place) -> bool:
+    follower.poll()
+    return follower.ends_error is not None or follower.state.partition_count(place.input) == 1
 
 
 def prepare_logs(place: Place) -> None:
@@ -473,6 +506,7 @@ RUNS: Mapping[str, tuple[Step, Run]] = {
     "creator of the control topics": (prepare_creator, creator),
     "deployer": (prepare_nothing, deployer),
     "observer": (prepare_observer, observer),
+    "page": (prepare_page, page),
     "log reader": (prepare_logs, logs),
     "orchestrator": (prepare_orchestrator, orchestrator),
     "operator": (prepare_operator, operator),

@@ -19,7 +19,7 @@ from wasmline.control import (
     control_topics,
     job_event_record,
 )
-from wasmline.control.cluster_state import MAX_EVENTS, MAX_GENERATIONS, MAX_LOG_LINES
+from wasmline.control.cluster_state import MAX_GENERATIONS, MAX_LOG_LETTERS, MAX_LOG_LINES, MAX_NAMES, MAX_RECORDS
 from wasmline.control.deployment_history import event_record
 from wasmline.control.redrive_topic import DeadLetterSelection
 from wasmline.documents import encode
@@ -122,6 +122,53 @@ def test_only_partitions_of_the_topic_that_was_read_last_count(cluster: Cluster)
     cluster.order(order())
     cluster.report(status(0, topic="old.in", updated_ms=NOW - 1), status(1, topic="new.in"))
     assert [each.topic for each in cluster.state.partitions_of("eta")] == ["new.in"]
+    cluster.deploy(deployment())
+    assert cluster.state.partitions_of("eta") == []
+    cluster.report(status(2, topic="eta.in", updated_ms=NOW - 9))  # of a machine whose clock is behind
+    assert [each.partition for each in cluster.state.partitions_of("eta")] == [2]
+
+
+def test_a_job_that_runs_another_transform_has_none_of_the_partitions_before(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.deploy(deployment("fare", spec=replace(deployment("fare").spec, input_topic="eta.in")))
+    cluster.order(order())
+    cluster.report(status())
+    cluster.order(order(transform="fare", run="run-2"))
+    assert (cluster.state.job_of("eta"), cluster.state.partitions_of("fare")) == (None, [])
+    view = cluster.state.job_of("fare")
+    assert view is not None
+    assert view.order.spec.run == "run-2"
+
+
+def test_the_redrive_of_a_task_is_known_by_its_name(cluster: Cluster) -> None:
+    redrive = Redrive(
+        id="redrive/manual__1/redrive", topic="eta.dlq", topic_id="i", selection=DeadLetterSelection(), ends={},
+        started_ms=1, updated_ms=1,
+    )  # fmt: skip
+    cluster.put(control_topics.REDRIVES, f"eta.dlq/i/redrive/{redrive.id}", redrive)
+    cluster.put(control_topics.REDRIVES, "eta.dlq/i/offsets/0/1", b"{}")
+    assert cluster.state.redrives("eta.dlq") == [redrive]
+
+
+def test_names_of_what_is_gone_are_bounded(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    for number in range(MAX_NAMES + 50):
+        cluster.put(control_topics.DEPLOYMENTS, f"gone-{number}", deployment(f"gone-{number}"))
+        cluster.put(control_topics.DEPLOYMENTS, f"gone-{number}", None)
+    changes = cluster.state.changed_since(-1, "transforms")
+    assert len(changes) <= MAX_NAMES + 1
+    assert "eta" in changes
+    assert 0 < cluster.state.forgotten < cluster.state.number
+    assert all(number > cluster.state.forgotten for name, number in changes.items() if name != "eta")
+
+
+def test_what_is_known_of_a_job_goes_with_its_order(cluster: Cluster) -> None:
+    cluster.order(order())
+    cluster.report(status())
+    cluster.put(control_topics.JOBS, "eta-job", None)
+    cluster.order(order(), None)
+    view = cluster.state.require_job("eta-job")
+    assert (view.partitions, view.overview.report, view.condition) == ((), None, "ordered")
 
 
 def test_partitions_are_stopped_after_their_run(cluster: Cluster) -> None:
@@ -135,10 +182,10 @@ def test_a_driver_falls_silent_by_the_time(cluster: Cluster) -> None:
     cluster.state.tick(NOW)
     before = cluster.state.number
     cluster.state.tick(NOW + 1_000)
-    assert cluster.state.changed_since(before, "jobs") == []
+    assert list(cluster.state.changed_since(before, "jobs")) == []
     cluster.state.tick(NOW + 3_600_000)
-    assert cluster.state.changed_since(before, "jobs") == ["eta-job"]
-    assert cluster.state.changed_since(before, "transforms") == ["eta"]
+    assert cluster.state.changed_since(before, "jobs").keys() == {"eta-job"}
+    assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
     assert cluster.state.require_job("eta-job").condition == "silent"
 
 
@@ -148,9 +195,9 @@ def test_changes_are_told_once_also_of_what_is_gone(cluster: Cluster) -> None:
     first = cluster.state.number
     assert set(cluster.state.changed_since(-1, "transforms")) == {"eta", "other"}
     cluster.put(control_topics.DEPLOYMENTS, "other", None)
-    assert cluster.state.changed_since(first, "transforms") == ["other"]
+    assert cluster.state.changed_since(first, "transforms").keys() == {"other"}
     assert "other" not in cluster.state.deployments
-    assert cluster.state.changed_since(cluster.state.number, "transforms") == []
+    assert cluster.state.changed_since(cluster.state.number, "transforms") == {}
 
 
 def test_a_job_that_is_deleted_is_gone_from_its_transform(cluster: Cluster) -> None:
@@ -159,7 +206,7 @@ def test_a_job_that_is_deleted_is_gone_from_its_transform(cluster: Cluster) -> N
     before = cluster.state.number
     cluster.put(control_topics.JOBS, "eta-job", None)
     assert (cluster.state.job("eta-job"), cluster.state.job_of("eta")) == (None, None)
-    assert cluster.state.changed_since(before, "transforms") == ["eta"]
+    assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
 
 
 def test_a_change_of_the_ends_changes_only_what_reads_the_topic(cluster: Cluster) -> None:
@@ -170,8 +217,8 @@ def test_a_change_of_the_ends_changes_only_what_reads_the_topic(cluster: Cluster
     cluster.state.set_ends({"eta.in": {0: 20}, "other.in": {0: 1}})
     before = cluster.state.number
     cluster.state.set_ends({"eta.in": {0: 21}, "other.in": {0: 1}})
-    assert cluster.state.changed_since(before, "transforms") == ["eta"]
-    assert cluster.state.changed_since(before, "jobs") == ["eta-job"]
+    assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
+    assert cluster.state.changed_since(before, "jobs").keys() == {"eta-job"}
 
 
 def test_the_history_has_the_last_generations_and_finds_those_of_a_run(cluster: Cluster) -> None:
@@ -182,10 +229,12 @@ def test_the_history_has_the_last_generations_and_finds_those_of_a_run(cluster: 
     [(name, event)] = cluster.state.events_of_run("dag/run-50")
     assert (name, event.deployment.generation, event.cause.by) == ("eta", 50, "ann")
     assert cluster.state.events_of_run("dag/run") == []
+    cluster.deploy(deployment("of-a-task"), run="dag/run-50/promote/0")
+    assert {name for name, _ in cluster.state.events_of_run("dag/run-50")} == {"eta", "of-a-task"}
 
 
 def test_events_logs_and_redrives_are_bounded(cluster: Cluster) -> None:
-    for number in range(MAX_EVENTS + 5):
+    for number in range(MAX_RECORDS + 5):
         event = JobEvent(action="stop", job="eta-job", run="run-1", changed_ms=number)
         record = job_event_record(event)
         cluster.state.apply(record.topic, record.key, record.value, NOW)
@@ -200,24 +249,25 @@ def test_events_logs_and_redrives_are_bounded(cluster: Cluster) -> None:
     assert (len(lines), dropped, lines[-1].text) == (MAX_LOG_LINES, 7, f"line {MAX_LOG_LINES + 6}")
     assert cluster.state.job_events("eta-job")[0].changed_ms == 5
     assert cluster.state.redrives("eta.dlq")[0].id == "r5"
-    assert len(cluster.state.redrives(None)) == MAX_EVENTS
+    assert len(cluster.state.redrives(None)) == MAX_RECORDS
+
+
+GARBAGE = (b"{}", b"\xff\x00", b"[" * 100_000, b'{"spec_version": 99}')
 
 
 @pytest.mark.parametrize(
     ("topic", "key"),
     [
-        (control_topics.DEPLOYMENTS, b"eta"),
         (control_topics.DEPLOYMENTS, b"\xff"),
         (control_topics.HISTORY, b"/eta-job/event/u"),
         (control_topics.HISTORY, b"eta/1/event/u"),
         (control_topics.HISTORY, b"eta/" + b"9" * 5_000 + b"/event/u"),
-        (control_topics.JOBS, b"eta-job"),
-        (control_topics.JOBS, b"eta-job/report/run-1"),
-        (control_topics.JOBS, b"eta-job/batch"),
         (control_topics.JOBS, b"/launcher/main"),
+        (control_topics.JOBS, b"eta-job/batch"),
         (control_topics.JOBS, b"eta-job/of-another-release"),
         (control_topics.REDRIVES, b"eta.dlq/i/redrive/r"),
-        (control_topics.STATUS, b"eta-job/0"),
+        (control_topics.REDRIVES, b"eta.dlq"),
+        (control_topics.STATUS, b"eta-job/1"),
         (control_topics.STATUS, b"eta-job/x"),
         (control_topics.STATUS, b"0"),
         (control_topics.LOGS, b"\xff"),
@@ -230,13 +280,46 @@ def test_a_record_of_a_stranger_changes_nothing_and_stops_nothing(
     cluster.deploy(deployment())
     cluster.order(order())
     cluster.report(status())
-    for value in (b"{}", b"\xff\x00", b"[" * 100_000, b'{"spec_version": 99}'):
+    for value in (*GARBAGE, None):
         cluster.state.apply(topic, key, value, NOW)
     cluster.state.tick(NOW)
     assert cluster.state.require_job("eta-job").order == order()
     assert cluster.state.require_deployment("eta") == deployment()
     assert len(cluster.state.partitions_of("eta")) == 1
     assert [each.number for each in cluster.state.generations("eta")] == [1]
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_record_that_cannot_be_read_hides_the_one_before_it_until_it_can(cluster: Cluster, value: bytes) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    before = cluster.state.number
+    cluster.put(control_topics.DEPLOYMENTS, "eta", value)
+    cluster.put(control_topics.JOBS, "eta-job/report/run-1", value)
+    assert "eta" not in cluster.state.deployments
+    assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
+    view = cluster.state.require_job("eta-job")
+    assert (view.condition, "cannot be read" in view.overview.problem) == ("unknown", True)
+    assert len(cluster.state.unreadable) == 2
+    cluster.deploy(deployment(generation=2))
+    cluster.order(order())
+    assert (cluster.state.deployments["eta"].generation, cluster.state.unreadable) == (2, {})
+    cluster.put(control_topics.JOBS, "eta-job", value)
+    assert (cluster.state.job("eta-job"), cluster.state.job_of("eta")) == (None, None)
+
+
+def test_a_clock_that_is_ahead_leaves_the_last_hour_as_it_is(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order())
+    cluster.report(status(updated_ms=NOW), status(updated_ms=NOW + 86_400_000), status(updated_ms=NOW + 2 * 86_400_000))
+    cluster.state.tick(NOW + 120_000)
+    assert [each and each.rate for each in cluster.state.line("eta", NOW + 120_000)[-1:]] == [2.5]
+
+
+def test_a_long_log_line_is_cut(cluster: Cluster) -> None:
+    cluster.put(control_topics.LOGS, "eta", b"x" * 10 * MAX_LOG_LETTERS)
+    [line], _ = cluster.state.log_lines("eta")
+    assert len(line.text) == MAX_LOG_LETTERS
 
 
 def test_the_last_hour_is_known_from_statuses_and_goes_on_with_the_time(cluster: Cluster) -> None:

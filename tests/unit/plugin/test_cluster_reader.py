@@ -23,6 +23,7 @@ class FakeFollower:
         self.lock = threading.Lock()
         self.polls = 0
         self.error: Exception | None = None
+        self.ends_error: Exception | None = None
         self.gate = threading.Event()
         self.gate.set()
         self.closed = False
