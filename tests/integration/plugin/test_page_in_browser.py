@@ -115,7 +115,7 @@ def test_hostile_strings_are_inert(page_of: Open) -> None:
         assert "\u202e" not in page.text("body"), view  # it could turn other text around
     page.open("", query="?dag=d&run=r&task=t")
     assert "Task d · r · t" in page.text("main h1")
-    foreign = [each for each in page.server.requests if not each.startswith("/wasmline/")]
+    foreign = [each for each in page.server.requests if not each.startswith(("/wasmline/", "/api/v2/"))]
     assert foreign == []
 
 
@@ -228,11 +228,61 @@ def test_an_approval_is_answered(page_of: Open) -> None:
     page = page_of(small_cluster())
     page.open("#/models/eta")
     page.button("Reject").click()
-    page.find("dialog textarea").send_keys("not on a Friday")
+    assert "An earlier question" not in page.text("main")
     page.button("Reject", "dialog").click()
-    page.wait(lambda: len(page.server.posts) == 2)
-    body = page.server.posts[1][2]
-    assert (body["option"], body["task_id"], body["map_index"]) == ("Reject", "approve", -1)
+    page.wait(lambda: page.text("#announcement") == "approve is answered: Reject")
+    page.wait(lambda: not page.all(".approval"))
+    run = urllib.parse.quote("scheduled__2026-11-27T00:00:00+00:00", safe="")
+    [(path, _, body)] = page.server.posts
+    assert path == f"/api/v2/dags/retrain_delivery_eta/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+    assert body == {"chosen_options": ["Reject"], "params_input": {}}
+
+
+def test_a_model_is_retrained_now(page_of: Open) -> None:
+    page = page_of(small_cluster())
+    page.open("#/models/eta")
+    page.button("Retrain now…").click()
+    page.wait(lambda: "The DAG retrain_delivery_eta is triggered now" in page.text(".effects"))
+    page.find("dialog textarea").send_keys("new restaurants")
+    page.button("Retrain", "dialog").click()
+    page.wait(lambda: page.text("#announcement") == "run manual__2 of retrain_delivery_eta is triggered")
+    assert [(path, body) for path, _, body in page.server.posts] == [
+        ("/api/v2/dags/retrain_delivery_eta/dagRuns", {"logical_date": None, "conf": {}, "note": "new restaurants"})
+    ]
+
+
+def test_models_that_cannot_be_read_say_why(page_of: Open) -> None:
+    cluster = small_cluster()
+    cluster.models_state, cluster.models_problem = "failed", "the connection wasmline is missing"
+    page = page_of(cluster)
+    page.open("#/models")
+    assert "cannot be read now: the connection wasmline is missing" in page.text("main")
+    assert "eta" in page.text("tbody")
+    cluster.models.clear()
+    page.refresh()
+    page.wait(lambda: "No model is known" in page.text("main"))
+    assert "the connection wasmline is missing" in page.text("main")
+
+
+def test_a_run_is_asked_for_with_the_names_of_its_tasks(page_of: Open) -> None:
+    page = page_of(small_cluster())
+    page.open("", query="?dag=d&run=r")
+    page.wait(lambda: "as they are now" in page.text("main"))
+    asked = {each for each in page.server.requests if each.startswith("/wasmline/api/runs/")}
+    assert asked == {"/wasmline/api/runs/d/r?job=eta&transform=eta"}
+
+
+def test_whoever_may_act_on_one_transform_has_its_buttons(page_of: Open) -> None:
+    cluster = small_cluster()
+    cluster.may_act, cluster.may_act_on_eta, cluster.redrive_problem = False, True, "BrokerUnavailable: no leader"
+    page = page_of(cluster)
+    page.open("#/transforms/eta")
+    assert page.button("Roll back…")
+    assert "Read only" not in page.text("header")
+    assert "The last one failed: BrokerUnavailable: no leader" in page.text("main")
+    page.show("#/transforms/fraud")
+    page.wait(lambda: "Read only" in page.text("header"))
+    assert "Roll back…" not in page.text("main")
 
 
 def test_an_action_needs_no_mouse(page_of: Open) -> None:

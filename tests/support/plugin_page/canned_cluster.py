@@ -17,6 +17,10 @@ LONG = "x" * 10_000
 
 DIGEST = "sha256:" + "4f2a" * 16
 
+ASSET_URI = "file:///srv/models/eta"
+
+DAG, RUN = "retrain_delivery_eta", "scheduled__2026-11-27T00:00:00+00:00"
+
 DEAD_LETTER_REASONS = {
     "GuestTrap: wasm `unreachable` instruction executed": 5,
     "rejected: age is not a number": 2,
@@ -45,6 +49,7 @@ def job(name: str, **fields: Any) -> Json:
         "delivery": "exactly_once", "work": f"transform {name}", "transform": name, "message": "", "problem": "",
         "reported_ms": now_ms() - 3_000,
         "started_by": {"dag_id": "delivery_pipeline", "run_id": "manual__2026-11-27T08:00:00+00:00", "task_id": "run"},
+        "by": "airflow",
         "spark_ui": "http://10.0.0.5:4040", "hosts": ["worker-1", "worker-2"], "running": 4, "partitions": 4,
         "lag": 120, "rate": 350.5, "in_flight": 18, "retries": 2, "stuck_keys": 0, **fields,
     }  # fmt: skip
@@ -89,7 +94,7 @@ def minutes() -> list[int]:
 class CannedCluster:
     """The rows of a cluster, changed by tests; each change is told since the cursor before it.
 
-    failing: the status that each request of data is answered with, or 0.
+    failing: the status that each request of data is answered with, or 0. chosen: the answer to the approval.
     """
 
     transforms: dict[str, Json] = field(default_factory=dict)
@@ -99,6 +104,11 @@ class CannedCluster:
     error: str = ""
     read_ms: int | None = field(default_factory=now_ms)
     may_act: bool = True
+    may_act_on_eta: bool = False
+    models_state: str = "ready"
+    models_problem: str = ""
+    redrive_problem: str = ""
+    chosen: str = ""
     shows_payloads: bool = True
     failing: int = 0
     dead_letters: int = 3
@@ -127,7 +137,7 @@ class CannedCluster:
 
     def told(self, since: str | None) -> Json:
         """Return api/state."""
-        kinds = ("transforms", "jobs", "models")
+        kinds = ("transforms", "jobs")
         is_full = since is None
         after = 0 if since is None else int(since)
         changed = {key for key, cursor in self._changed.items() if cursor > after}
@@ -138,6 +148,8 @@ class CannedCluster:
         return {
             "cursor": str(self._cursor), "full": is_full, "removed": removed, "now_ms": now_ms(), "user": "alice",
             "may_act": self.may_act, "shows_payloads": self.shows_payloads, **told,
+            "models": list(self.models.values()), "models_state": self.models_state,
+            "models_problem": self.models_problem,
             "cluster": {
                 "connection": "kafka_default", "state": self.state, "error": self.error, "read_ms": self.read_ms,
             },
@@ -167,6 +179,8 @@ class CannedCluster:
             "partitions": [partition(number, row) for number in range(count)],
             "dead_letters": DEAD_LETTER_REASONS if row["dead_letters"] else {},
             "redrives": [redrive(row)] if row["dead_letters"] else [],
+            "redrive_problem": self.redrive_problem,
+            "may_act": self.may_act or (self.may_act_on_eta and name == "eta"),
             "lines": {"minutes": minutes(), **lines(len(name))},
         }  # fmt: skip
 
@@ -182,13 +196,14 @@ class CannedCluster:
             return None
         at = {"input_topic": "orders", "job": name, "generation": 3, "digest": DIGEST}
         return {
-            "row": row, "storage": "/srv/storage", "ordering": "key", "max_concurrency": 64, "tasks": 2,
+            "row": row, "may_act": self.may_act, "storage": "/srv/storage", "ordering": "key", "max_concurrency": 64,
+            "tasks": 2,
             "trigger_interval": "1 second", "starting_offsets": "earliest", "lease_seconds": 30.0,
             "events": [
                 {"action": action, "time_ms": now_ms() - 600_000 * step, "by": "alice", "run": None, "reason": reason}
                 for step, (action, reason) in enumerate([("resume", "disk is bigger"), ("pause", "disk is full")])
             ],
-            "claim": {"driver": "driver-b1", "run": "run-7", "epoch": 12, "topic": "orders", "left_ms": 21_000},
+            "claim": {"driver": "driver-b1", "run": "run-7", "epoch": 12, "topic": "orders"},
             "launcher": None, "partitions": [partition(number, at) for number in range(4)],
             "report": {
                 "state": "running", "message": "", "error": "", "updated_ms": now_ms() - 3_000, "records_in": 10_240,
@@ -203,25 +218,19 @@ class CannedCluster:
         if row is None:
             return None
         return {
-            "row": row, "retrain_dags": ["retrain_delivery_eta"],
+            "state": "ready", "problem": "", "row": row, "asset_uri": ASSET_URI,
             "versions": [version(number) for number in range(5)],
             "decisions": [decision(4, "keep", "1.4.0", "the challenger's forward error is not less"),
                           decision(3, "promote", "1.3.0", "RMSE 4.21 is less than 4.43")],
             "trigger": {
-                "observed_ms": now_ms() - 41_000, "new_records": 812,
+                "observed_ms": now_ms() - 41_000, "topic": "features", "new_records": 812, "age_s": 172_800.0,
                 "checks": [
                     {"condition": "new records", "text": "812 of 5,000", "is_met": False},
                     {"condition": "drift", "text": "distance_km: 0.04, at most 0.2", "is_met": False},
+                    {"condition": "live error", "text": "12 labels of 100", "is_met": None},
                     {"condition": "age", "text": "2 d of 1 d", "is_met": True},
                 ],
             },
-            "approvals": [{
-                "dag_id": "retrain_delivery_eta", "run_id": "scheduled__2026-11-27T00:00:00+00:00",
-                "task_id": "approve", "map_index": -1, "subject": f"Promote {name}@1.4.0?",
-                "options": ["Approve", "Reject"],
-                "body": "RMSE 4.19, the champion's 4.21.\nForward error 4.40, the champion's 4.38.",
-                "created_ms": now_ms() - 900_000,
-            }],
         }  # fmt: skip
 
     def record(self, topic: str, partition_number: str, offset: str) -> Json:
@@ -230,20 +239,20 @@ class CannedCluster:
             return {"state": "failed", "problem": f"{topic} has no partition {partition_number}", "record": None}
         source = {
             "position": "orders-0@42", "timestamp_ms": now_ms() - 90_000, "error": None, "reason": None, "module": None,
-            "model": None, "source": None, "key": payload("order-1"), "value": payload('{"id": "order-1"}'),
+            "model": None, "source": None, "problems": ["the topic keeps no earlier records"],
         }  # fmt: skip
         module = {"name": "eta", "version": "1.4.0", "digest": DIGEST, "language": "c++", "toolchain": "zig 0.17.0",
                   "commit": "6ad0b7f", "problems": []}  # fmt: skip
         of_model = {"name": "eta", "version": "1.3.0", "digest": DIGEST, "topic": "features", "training_rows": 38_112,
                     "rmse": 4.2137, "problems": ["its dataset is gone from the topic"]}  # fmt: skip
         record = {**source, "position": f"{topic}-{partition_number}@{offset}", "module": module, "model": of_model,
-                  "source": source, "value": payload(HOSTILE)}  # fmt: skip
+                  "source": source, "problems": [], "key": payload("order-1"), "value": payload(HOSTILE)}  # fmt: skip
         return {"state": "ready", "problem": "", "record": record}
 
     def run(self, dag: str, run: str) -> Json:
         """Return api/runs/DAG/RUN."""
         if run == "nothing":
-            return {name: [] for name in ("jobs", "reports", "changes", "transforms", "redrives", "decisions")}
+            return {name: [] for name in ("jobs", "reports", "changes", "transforms", "redrives")}
         report = {"job": "eta", "run": "run-7", "state": "running", "message": "", "error": "", "records_in": 10_240,
                   "records_out": 10_201, "dead_letters": 5, "updated_ms": now_ms() - 3_000}  # fmt: skip
         change = {"transform": "eta", "generation": 3, "version": "1.4.0", "action": "deploy",
@@ -251,8 +260,29 @@ class CannedCluster:
         return {
             "jobs": [self.jobs["eta"]], "reports": [report], "changes": [change],
             "transforms": [self.transforms["eta"]], "redrives": [],
-            "decisions": [{"model": "eta", **decision(3, "promote", "1.3.0", "RMSE 4.21 is less than 4.43")}],
         }  # fmt: skip
+
+    def assets(self) -> Json:
+        """Return api/v2/assets of Airflow."""
+        tasks = [{"dag_id": DAG, "task_id": "train"}, {"dag_id": DAG, "task_id": "promote"}]
+        other = {"uri": f"{ASSET_URI}-other", "producing_tasks": [{"dag_id": "other", "task_id": "train"}]}
+        return {"assets": [{"uri": ASSET_URI, "producing_tasks": tasks}, other], "total_entries": 2}
+
+    def approvals(self, dag: str) -> Json:
+        """Return api/v2/dags/DAG/dagRuns/~/hitlDetails of Airflow: one that waits, and one whose task was cleared."""
+        waiting = [] if self.chosen or dag != DAG else [approval(dag, "Promote eta@1.4.0?")]
+        cleared = {**approval(dag, "An earlier question"), "task_instance": {"state": "failed"}}
+        return {"hitl_details": [*waiting, cleared], "total_entries": 2}
+
+    def task_instances(self) -> Json:
+        """Return api/v2/dags/DAG/dagRuns/RUN/taskInstances of Airflow."""
+        fields = [("build", "WasmBuildOperator", {"project": "eta"}), ("deploy", "WasmDeployOperator", {"name": "eta"}),
+                  ("stream", "SparkStreamOperator", {"job": "eta", "transform": "eta"}),
+                  ("other", "BashOperator", {"name": "no transform"})]  # fmt: skip
+        found = [
+            {"task_id": task, "operator_name": operator, "rendered_fields": each} for task, operator, each in fields
+        ]
+        return {"task_instances": found, "total_entries": len(found)}
 
     def plan(self, action: str, body: Json) -> Json:
         """Return api/plans/ACTION."""
@@ -306,6 +336,13 @@ def letter(number: int, *, shows_payloads: bool) -> Json:
         "value": {"text": None, "base64": "/wD+AA==", "bytes": 4, "cut": False} if shows_payloads else None,
         "headers": [["traceparent", payload("00-4bf9") if shows_payloads else None]], "truncated_bytes": None,
     }  # fmt: skip
+
+
+def approval(dag: str, subject: str) -> Json:
+    instance = {"dag_id": dag, "dag_run_id": RUN, "task_id": "approve", "map_index": -1, "state": "awaiting_input"}
+    body = "RMSE 4.19, the champion's 4.21.\nForward error 4.40, the champion's 4.38."
+    return {"task_instance": instance, "subject": subject, "body": body, "options": ["Approve", "Reject"],
+            "multiple": False, "params": {}, "created_at": "2026-11-27T07:45:00Z"}  # fmt: skip
 
 
 def version(number: int) -> Json:

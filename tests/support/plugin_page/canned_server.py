@@ -41,8 +41,9 @@ FRAME = """<!doctype html><html lang="en"><title>Airflow</title>
 class CannedServer:
     """The address of a server, what it serves, and what it was asked.
 
-    requests: the paths with their queries. posts: path, headers and body of each POST. delay_s: of each answer with
-    data. most_at_once: for each path without its query, the requests of it that were on their way together.
+    requests: the paths with their queries. posts: path, headers and body of each POST and PATCH.
+    delay_s: of each answer with data.
+    most_at_once: for each path without its query, the requests of it that were on their way together.
     """
 
     def __init__(self, cluster: CannedCluster) -> None:
@@ -51,6 +52,7 @@ class CannedServer:
         self.posts: list[tuple[str, dict[str, str], Any]] = []
         self.url = ""
         self.delay_s = 0.0
+        self.version_reads = 0
         self.most_at_once: Counter[str] = Counter()
         self._now: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -73,11 +75,19 @@ class CannedServer:
                 return cluster.told(query.get("since", [None])[0])
             case ["lines"]:
                 return cluster.all_lines()
+            case ["assets"]:
+                return cluster.assets()
+            case ["dags", dag, "dagRuns", "~", "hitlDetails"]:
+                return cluster.approvals(dag)
+            case ["dags", _, "dagRuns", _, "taskInstances"]:
+                return cluster.task_instances()
             case ["transforms", _, "logs"]:
                 lines = [{"time_ms": now_ms() - 1_000 * (40 - at), "text": f"line {at}: {HOSTILE}"} for at in range(40)]
                 return {"lines": lines, "dropped": 12}
             case ["versions", _]:
-                return {"versions": ["1.5.0", "1.4.0", "1.3.0"], "problem": ""}
+                self.version_reads += 1
+                versions = [] if self.version_reads == 1 else ["1.5.0", "1.4.0", "1.3.0"]
+                return {"state": "ready" if versions else "reading", "versions": versions, "problem": ""}
             case [kind, *names]:
                 answers: dict[str, Callable[..., Any]] = {
                     "transforms": cluster.transform, "jobs": cluster.job, "models": cluster.model,
@@ -103,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._file("page.html")
             case ["wasmline", "static", *names]:
                 self._file("/".join(names))
-            case ["wasmline", "api", *names]:
+            case ["wasmline", "api", *names] | ["api", "v2", *names]:
                 with self.canned.delayed(address.path):
                     self._json(names[-1], lambda: self.canned.data(names, parse_qs(address.query)))
             case ["frame", *_]:
@@ -115,9 +125,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.canned.posts.append((self.path, dict(self.headers), body))
+        if self.path.startswith("/api/v2/"):
+            return self._json("run", lambda: {"dag_run_id": "manual__2"})
         kind, action = self.path.rsplit("/", 2)[1:]
         answer = self.canned.cluster.plan if kind == "plans" else self.canned.cluster.act
-        self._json(action, lambda: answer(action, body))
+        return self._json(action, lambda: answer(action, body))
+
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.canned.posts.append((self.path, dict(self.headers), body))
+        [self.canned.cluster.chosen] = body["chosen_options"]
+        self._json("answer", lambda: {"chosen_options": body["chosen_options"]})
 
     def _json(self, name: str, answer: Callable[[], Any]) -> None:
         status, body = self.canned.cluster.failing, {"detail": "the server fails, as the test wants it"}

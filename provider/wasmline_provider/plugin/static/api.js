@@ -20,8 +20,12 @@ export function get(url, signal) {
 }
 
 export function post(url, body) {
+  return send("POST", url, body);
+}
+
+export function send(method, url, body) {
   return request(url, {
-    method: "POST",
+    method,
     body: JSON.stringify(body),
     headers: { "Content-Type": "application/json", "X-Wasmline": "1" },
     signal: AbortSignal.timeout(TIMEOUT_MS),

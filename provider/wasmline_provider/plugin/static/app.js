@@ -54,7 +54,7 @@ function drawPage() {
   const isStale = store.head?.cluster.state === "away" || (problem !== null && store.head !== null);
   document.title = `${view.title} · Wasmline`;
   draw(document.getElementById("page"),
-    tabs(page, route),
+    tabs(page, route, view.mayAct?.() ?? page.may_act),
     banners(page, problem),
     element("main", { key: "main", id: "main", tabindex: "-1", class: isStale ? "stale" : null },
       store.head === null && problem === null

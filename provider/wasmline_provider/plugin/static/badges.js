@@ -6,7 +6,7 @@ import { titleOf, truncated, unknown } from "./texts.js";
 const TONES = {
   good: ["running", "connected", "agrees", "succeeded", "done", "promote", "deploy", "ready", "champion"],
   busy: ["starting", "ordered", "reading", "resume", "asked"],
-  calm: ["replaced", "keep", "stopped", "unknown", "not met", "stop", "challenger"],
+  calm: ["replaced", "keep", "stopped", "unknown", "not met", "stop", "challenger", "not measured"],
   warning: ["paused", "pause", "rollback", "silent"],
   bad: ["failed", "away"],
 };

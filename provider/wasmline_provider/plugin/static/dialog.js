@@ -6,8 +6,9 @@
  *
  * @typedef {{name: string, label: string, options?: {value: string, label: string}[], optional?: boolean,
  *   hint?: string}} Field
- * @typedef {{action: string, label: string, title: string, body: Object,
- *   fields?: function(): Promise<Field[]>}} Request
+ * @typedef {{action: string, label: string, title: string, body: Object, fields?: function(): Promise<Field[]>,
+ *   plan?: function(Object): Promise<Object>, act?: function(Object, string): Promise<{text: string}>}} Request with
+ *   `plan` and `act` it is none of the server's actions; a plan without `takes_reason` asks for none
  */
 
 import { explained, path, post } from "./api.js";
@@ -39,7 +40,9 @@ export class ActionDialog {
 
   #plan() {
     this.#show({ name: "waiting", text: "Reading what this will do…" });
-    return this.#attempt(post(path("plans", this.request.action), this.body), (plan) => {
+    const { request } = this;
+    const planned = request.plan?.(this.body) ?? post(path("plans", request.action), this.body);
+    return this.#attempt(planned, (plan) => {
       this.#show({ name: "plan", plan, problem: "" });
       this.node.querySelector("textarea, button.primary:enabled, button.cancel")?.focus();
     });
@@ -53,7 +56,9 @@ export class ActionDialog {
       this.done(request, text);
     };
     const failed = (error) => this.#show({ name: "plan", plan, problem: explained(error) });
-    return this.#attempt(post(path("actions", request.action), { ...plan.fields, reason }), done, failed);
+    const { fields } = plan;
+    const asked = request.act?.(fields, reason) ?? post(path("actions", request.action), { ...fields, reason });
+    return this.#attempt(asked, done, failed);
   }
 
   /** Await an answer; what arrives after the dialog was closed, or opened again, is not shown. */
@@ -93,14 +98,15 @@ export class ActionDialog {
     if (step.name === "failed") return problemText(step.text);
     if (step.name === "fields") return element("div", { key: "fields" }, step.fields.map((each) => field(each)));
     const { plan, problem } = step;
+    const takesReason = plan.is_possible && plan.takes_reason !== false;
     return element("div", { key: "plan" },
       plan.effects.length > 0 && element("ul", { class: "effects" },
         plan.effects.map((effect, index) => element("li", { key: `effect ${index}` }, prose(effect)))),
       problemText(plan.is_possible ? problem : plan.problem),
-      plan.is_possible && element("label", { key: "reason" }, plan.needs_reason ? "Reason" : "Reason (optional)",
+      takesReason && element("label", { key: "reason" }, plan.needs_reason ? "Reason" : "Reason (optional)",
         element("textarea", { name: "reason", rows: "3", maxlength: String(MAX_REASON_LETTERS),
           required: plan.needs_reason, "aria-describedby": "reason-hint" })),
-      plan.is_possible && element("p", { key: "hint", id: "reason-hint", class: "quiet" },
+      takesReason && element("p", { key: "hint", id: "reason-hint", class: "quiet" },
         "It is recorded with your name, for whoever reads the history."));
   }
 

@@ -7,7 +7,8 @@ import { age, duration, serverNow } from "./time.js";
 
 const TABS = [["transforms", "Transforms"], ["jobs", "Jobs"], ["models", "Models"]];
 
-export function tabs(page, route) {
+/** `mayAct`: on what the view shows. */
+export function tabs(page, route, mayAct) {
   const { store, run } = page;
   return element("header", { key: "header", class: "top" },
     element("nav", { "aria-label": "Wasmline" },
@@ -15,7 +16,7 @@ export function tabs(page, route) {
       TABS.map(([view, label]) => tab({
         href: `#/${view}`, label, isCurrent: route.view === view, size: store.head && store[view].size,
       }))),
-    store.head && clusterState(store.head));
+    store.head && clusterState(store.head, mayAct));
 }
 
 function tab({ href, label, isCurrent, size = null }) {
@@ -23,9 +24,9 @@ function tab({ href, label, isCurrent, size = null }) {
     label, size !== null && element("span", { class: "size" }, count(size)));
 }
 
-function clusterState({ cluster, may_act, user }) {
+function clusterState({ cluster, user }, mayAct) {
   return element("div", { key: "cluster", class: "cluster" },
-    !may_act && element("span", { key: "viewer", class: "quiet" },
+    !mayAct && element("span", { key: "viewer", class: "quiet" },
       "Read only: ", text(user), " may see this page, not act."),
     text(cluster.connection, { className: "quiet" }),
     badge(cluster.state, { title: readAt(cluster) }));

@@ -1,18 +1,40 @@
-/** The actions on models, as requests of the dialog. */
+/** The actions on models, as requests of the dialog. Airflow does them: see airflow_api.js. */
 
-/** Retrain a model now, by its DAG; with several DAGs the reader chooses one. */
+import { answerApproval, triggerDag } from "./airflow_api.js";
+
+/** Retrain a model now, by a DAG that makes it; with several of them the reader chooses one. */
 export function retrain(page, row, dags) {
   const options = dags.map((dag) => ({ value: dag, label: dag }));
   const fields = dags.length > 1 ? async () => [{ name: "dag_id", label: "DAG", options }] : undefined;
-  const body = { model: row.model, dag_id: dags[0] };
-  page.act({ action: "retrain", label: "Retrain", title: `Retrain ${row.model}`, body, fields }, targetOf(row));
+  const plan = async (body) => ({
+    title: `Retrain ${row.model}`,
+    effects: [
+      `The DAG ${body.dag_id} is triggered now, with its own parameters.`,
+      "What it trains becomes the champion only if it passes the gate of the DAG.",
+    ],
+    fields: body, needs_reason: false, is_possible: true, problem: "",
+  });
+  const act = async ({ dag_id }, reason) => {
+    const { dag_run_id } = await triggerDag(dag_id, reason);
+    return { text: `run ${dag_run_id} of ${dag_id} is triggered` };
+  };
+  const request = { action: "retrain", label: "Retrain", title: `Retrain ${row.model}`, body: { dag_id: dags[0] } };
+  page.act({ ...request, fields, plan, act }, targetOf(row));
 }
 
 /** Answer a pending approval with one of its options. */
 export function answer(page, row, approval, option) {
-  const { dag_id, run_id, task_id, map_index, subject } = approval;
-  const body = { dag_id, run_id, task_id, map_index, option };
-  page.act({ action: "answer", label: option, title: subject, body }, targetOf(row));
+  const { dag_id, run_id, task_id, subject } = approval;
+  const plan = async (body) => ({
+    title: subject,
+    effects: [`The task ${task_id} of the run ${run_id} of ${dag_id} goes on with the answer "${option}".`],
+    fields: body, needs_reason: false, takes_reason: false, is_possible: true, problem: "",
+  });
+  const act = async () => {
+    await answerApproval(approval, option);
+    return { text: `${task_id} is answered: ${option}` };
+  };
+  page.act({ action: "answer", label: option, title: subject, body: {}, plan, act }, targetOf(row));
 }
 
 function targetOf(row) {

@@ -1,5 +1,6 @@
 /** What the views share: the state, the tables' states, the readings of the open view, and the way to an action. */
 
+import { get } from "./api.js";
 import { Asked } from "./asked.js";
 import { Reading } from "./reading.js";
 import { TableState } from "./tables.js";
@@ -46,9 +47,9 @@ export class Page {
     return { open: this.sections.get(name) ?? isOpenFirst, toggle };
   }
 
-  /** Return the reading of an endpoint; it goes on until the view is left. */
-  reading(url, options) {
-    if (!this.readings.has(url)) this.readings.set(url, new Reading(url, this.redraw, options));
+  /** Return the reading of an endpoint, or of what `read` returns; it goes on until the view is left. */
+  reading(url, { read = (signal) => get(url, signal), interval_ms } = {}) {
+    if (!this.readings.has(url)) this.readings.set(url, new Reading(read, this.redraw, { interval_ms }));
     return this.readings.get(url);
   }
 

@@ -17,18 +17,22 @@ const LABEL_LETTERS = 12;
  * Describe a plot.
  *
  * @param {{label: string, versions: string[], series: {name: string, className: string, values: (?number)[]}[],
- *   marked: ?string}} options `marked` is the version with a vertical line, such as the champion
+ *   marked: ?string, markedLabel: string}} options `marked` is the version with a vertical line, such as the champion
  */
-export function plot({ label, versions, series, marked }) {
+export function plot({ label, versions, series, marked, markedLabel }) {
   const shown = series.filter(({ values }) => values.some(Number.isFinite));
   const known = shown.flatMap(({ values }) => values.filter(Number.isFinite));
   if (known.length === 0) return element("p", { class: "empty" }, "No version has an error yet.");
   const scale = scaleOf(known, versions.length);
+  const isMarked = versions.includes(marked);
   return element("figure", { class: "plot" },
-    element("ul", { class: "legend" }, shown.map(({ name, className }) => element("li", { class: className }, name))),
-    element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": described(label, versions, shown) },
-      ticks(scale), labels(versions, scale), marker(versions.indexOf(marked), scale),
-      shown.map((each) => curve(each, scale))));
+    element("ul", { class: "legend" },
+      shown.map(({ name, className }) => element("li", { key: name, class: className }, name)),
+      isMarked && element("li", { key: "marked", class: "marked" }, markedLabel)),
+    element("div", { class: "drawing", tabindex: "0", role: "group", "aria-label": label },
+      element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": described(label, versions, shown) },
+        ticks(scale), labels(versions, scale), marker(versions.indexOf(marked), scale),
+        shown.map((each) => curve(each, scale)))));
 }
 
 /** Return where a version and a value are: the values' range with some room, from zero where that is near. */

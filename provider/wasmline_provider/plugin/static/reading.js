@@ -1,15 +1,14 @@
-/** What an endpoint of one view answers, read while the view is open. */
+/** What one view reads, again and again while it is open. */
 
-import { get } from "./api.js";
 import { Poller } from "./poller.js";
 import { shared } from "./sharing.js";
 
 const INTERVAL_MS = 2_000;
 
 export class Reading {
-  /** @param {string} url @param {function(): void} redraw */
-  constructor(url, redraw, { interval_ms = INTERVAL_MS } = {}) {
-    this.url = url;
+  /** @param {function(AbortSignal): Promise<Object>} read @param {function(): void} redraw */
+  constructor(read, redraw, { interval_ms = INTERVAL_MS } = {}) {
+    this.read = read;
     this.value = null;
     this.problem = null;
     this.poller = new Poller((signal) => this.#read(signal), (problem) => {
@@ -27,6 +26,6 @@ export class Reading {
   }
 
   async #read(signal) {
-    this.value = shared(this.value, await get(this.url, signal));
+    this.value = shared(this.value, await this.read(signal));
   }
 }

@@ -17,15 +17,16 @@ export class Store {
     return this.head?.cursor ?? null;
   }
 
-  /** Take an answer of api/state: everything, or the rows that changed. */
+  /** Take an answer of api/state: everything, or the transforms and jobs that changed, and all models. */
   apply(answer) {
     const { transforms, jobs, models, removed, ...head } = answer;
     const rows = { transforms, jobs, models };
     for (const [kind, id] of Object.entries(KINDS)) {
       const known = this[kind];
-      if (answer.full) this[kind] = new Map();
+      const isFull = answer.full || kind === "models";
+      if (isFull) this[kind] = new Map();
       for (const row of rows[kind]) this[kind].set(row[id], shared(known.get(row[id]), row));
-      if (!answer.full) for (const name of removed[kind]) known.delete(name);
+      if (!isFull) for (const name of removed[kind]) known.delete(name);
     }
     this.head = head;
   }

@@ -3,6 +3,8 @@
 import { get, path } from "./api.js";
 
 const SHOWN_VERSIONS = 200;
+const MAX_ATTEMPTS = 30;
+const ATTEMPT_MS = 500;
 
 /** Return the label and the act of a row's pause, or of its resumption. */
 export function pauseOrResume(page, row) {
@@ -23,7 +25,7 @@ export function rollBack(page, row, generation = null) {
 /** Deploy a published version, which the reader chooses. */
 export function deployVersion(page, row) {
   const fields = async () => {
-    const { versions, problem } = await get(path("versions", row.name), new AbortController().signal);
+    const { versions, problem } = await publishedVersions(row.name);
     if (versions.length === 0) throw new Error(problem || `No version of ${row.name} is published in the registry.`);
     const options = versions.slice(0, SHOWN_VERSIONS).map((each) => ({
       value: each, label: each === row.version ? `${each} (deployed)` : each,
@@ -32,6 +34,15 @@ export function deployVersion(page, row) {
   };
   const title = `Deploy a version of ${row.name}`;
   page.act({ action: "deploy", label: "Deploy", title, body: { transform: row.name }, fields }, targetOf(row));
+}
+
+/** Return the versions of a name; a registry that takes long is asked for a while. */
+async function publishedVersions(name) {
+  for (let attempt = 1; ; attempt += 1) {
+    const answer = await get(path("versions", name), new AbortController().signal);
+    if (answer.state !== "reading" || answer.versions.length > 0 || attempt === MAX_ATTEMPTS) return answer;
+    await new Promise((resolve) => { setTimeout(resolve, ATTEMPT_MS); });
+  }
 }
 
 /** Redrive the dead letters of a transform: through it, or to the topics that they come from. */

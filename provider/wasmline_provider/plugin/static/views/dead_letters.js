@@ -43,7 +43,7 @@ function newest(page, topic, reading) {
   const { state, problem, letters } = reading.value;
   return element("div", { key: "newest" },
     failure(reading),
-    note("The topic cannot be read", problem, "bad"),
+    note("The topic cannot be read", problem, "bad"), // what was read before is below
     state === "reading" && letters.length === 0 && element("p", { class: "empty" }, "Reading the dead-letter topic…"),
     state === "ready" && letters.length === 0 && element("p", { class: "empty" }, "The dead-letter topic ", text(topic),
       " has no records."),

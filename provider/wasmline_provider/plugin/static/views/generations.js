@@ -8,8 +8,8 @@ import { count, digest, number, plural, text, unknown } from "../texts.js";
 import { age, ago } from "../time.js";
 import { rollBack } from "../transform_actions.js";
 
-export function generationsSection(page, row, generations) {
-  const canRollBack = (each) => page.may_act && each.state === "replaced";
+export function generationsSection(page, row, generations, mayAct) {
+  const canRollBack = (each) => mayAct && each.state === "replaced";
   return section("Generations", { note: plural(generations.length, "generation") }, table({
     caption: "Generations",
     state: page.tableState(`generations of ${row.name}`),
@@ -21,13 +21,13 @@ export function generationsSection(page, row, generations) {
       { name: "digest", label: "Digest", cell: (each) => digest(each.digest) },
       { name: "changes", label: "Changes", className: "wide", cell: (each) => changes(each.changes) },
       { name: "offsets", label: "Offsets", cell: (each) => offsets(each.offsets) },
-      ...(page.may_act ? [{ name: "act", label: "Action", cell: (each) => canRollBack(each)
+      ...(mayAct ? [{ name: "act", label: "Action", cell: (each) => canRollBack(each)
         && button("Roll back to it…", () => rollBack(page, row, each.number),
           { name: `Roll back to generation ${each.number}`, className: "small" }) }] : []),
     ],
     rows: generations,
     keyOf: (each) => String(each.number),
-    inputsOf: (each) => [page.may_act, ...each.changes.map((change) => age(change.time_ms))],
+    inputsOf: (each) => [mayAct, ...each.changes.map((change) => age(change.time_ms))],
     empty: "No generation is known.",
     redraw: page.redraw,
   }));

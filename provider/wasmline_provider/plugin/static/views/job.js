@@ -7,18 +7,24 @@ import { element } from "../elements.js";
 import { button, facts, failure, heading, note, section, waiting } from "../facts.js";
 import { pauseOrResumeJob, stopJob } from "../job_actions.js";
 import { table } from "../tables.js";
-import { count, number, plural, prose, text, unknown } from "../texts.js";
+import { count, number, plural, prose, text } from "../texts.js";
 import { age, ago, duration } from "../time.js";
 import { mode, states, work } from "./jobs.js";
 import { partitionsSection } from "./partitions.js";
 
+const ORDER_FIELDS = [
+  "storage", "ordering", "max_concurrency", "tasks", "trigger_interval", "starting_offsets", "lease_seconds",
+  "max_offsets_per_trigger", "shards",
+];
+
 export function jobView(page, name) {
   const url = path("jobs", name);
   page.reading(url);
-  return { title: name, draw: () => job(page, name, page.reading(url)) };
+  const mayAct = () => page.reading(url).value?.may_act ?? page.may_act;
+  return { title: name, mayAct, draw: () => job(page, name, page.reading(url), mayAct()) };
 }
 
-function job(page, name, reading) {
+function job(page, name, reading, mayAct) {
   const back = { back: "#/jobs", backLabel: "All jobs", name };
   const row = page.store.jobs.get(name) ?? reading.value?.row;
   if (row === undefined) {
@@ -26,7 +32,7 @@ function job(page, name, reading) {
     return [heading(back), element("p", { class: "empty" }, "No job of this name was ordered on the cluster.")];
   }
   return [
-    heading({ ...back, states: states(page, row), buttons: buttons(page, row) }),
+    heading({ ...back, states: states(page, row), buttons: mayAct ? buttons(page, row) : [] }),
     note("Problem", row.problem, "bad"),
     note("Report", row.message, row.condition === "failed" ? "bad" : "calm"),
     summary(row),
@@ -35,7 +41,7 @@ function job(page, name, reading) {
 }
 
 function buttons(page, row) {
-  if (!page.may_act || row.wanted === "stopped") return [];
+  if (row.wanted === "stopped") return [];
   const { label, act } = pauseOrResumeJob(page, row);
   return [button(label, act, { key: "pause" }), button("Stop…", () => stopJob(page, row), { className: "danger" })];
 }
@@ -52,7 +58,7 @@ function summary(row) {
     ["Stuck keys", number(row.stuck_keys, { alarm: true })],
     ["Reported", ago(row.reported_ms)],
     ["Run", text(row.run)],
-    ["Started by", row.started_by ? runLink(row.started_by) : unknown()],
+    ["Started by", row.started_by ? runLink(row.started_by) : text(row.by || null)],
     ["Hosts", element("span", { class: "list" }, row.hosts.map((host) => text(host)))],
     ["Spark UI", row.spark_ui ? text(row.spark_ui, { className: "selectable" }) : undefined],
   ]);
@@ -66,7 +72,7 @@ function details(page, row, reading) {
     report !== null && reportSection(page, row, report),
     section("Driver and leases", {}, facts([
       ["Driver", claim === null ? "no driver has claimed it" : text(claim.driver)],
-      ["Leases end in", claim?.left_ms ? duration(claim.left_ms) : unknown()],
+      ["Leases end in", claim?.left_ms ? duration(claim.left_ms) : undefined],
       ["Epoch", claim === null ? undefined : number(claim.epoch)],
       ["Topic", claim === null ? undefined : text(claim.topic)],
       ["Claimed run", claim === null ? undefined : text(claim.run)],
@@ -77,9 +83,8 @@ function details(page, row, reading) {
   ];
 }
 
-function orderOf({ storage, ordering, max_concurrency, tasks, trigger_interval, starting_offsets, lease_seconds }) {
-  const settings = { storage, ordering, max_concurrency, tasks, trigger_interval, starting_offsets, lease_seconds };
-  return Object.entries(settings).map(([name, value]) => [name.replaceAll("_", " "), text(value)]);
+function orderOf(details) {
+  return ORDER_FIELDS.filter((name) => name in details).map((name) => [name.replaceAll("_", " "), text(details[name])]);
 }
 
 function reportSection(page, row, report) {
@@ -108,9 +113,10 @@ function reportSection(page, row, report) {
     }));
 }
 
-/** Describe dead letters by reason in one line. */
+/** Describe dead letters by reason in one line, or their number. */
 export function deadLetters(reasons) {
-  const entries = Object.entries(reasons);
+  if (typeof reasons === "number") return number(reasons, { alarm: true });
+  const entries = Object.entries(reasons ?? {});
   return entries.length === 0 ? "none" : text(entries.map(([reason, each]) => `${count(each)} ${reason}`).join(", "));
 }
 

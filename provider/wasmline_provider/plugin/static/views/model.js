@@ -1,5 +1,6 @@
 /** One model: its champion and challengers, the decisions on them, and what would start a retraining. */
 
+import { retrainings } from "../airflow_api.js";
 import { runLink } from "../airflow_links.js";
 import { path } from "../api.js";
 import { badge } from "../badges.js";
@@ -8,14 +9,26 @@ import { askedFor, button, facts, failure, heading, note, section, waiting } fro
 import { answer, retrain } from "../model_actions.js";
 import { plot } from "../plot.js";
 import { table } from "../tables.js";
-import { digest, errorFigure, number, plural, prose, text } from "../texts.js";
-import { age, ago } from "../time.js";
+import { digest, errorFigure, number, plural, prose, text, unknown } from "../texts.js";
+import { age, ago, duration } from "../time.js";
 import { serving } from "./models.js";
+
+const MET = new Map([[true, "met"], [false, "not met"]]);
+const AIRFLOW_INTERVAL_MS = 5_000;
 
 export function modelView(page, name) {
   const url = path("models", name);
   page.reading(url);
   return { title: name, draw: () => model(page, name, page.reading(url)) };
+}
+
+/** Return the reading of what Airflow knows of a model: its DAGs and pending approvals; null until its URI is known. */
+function airflowOf(page, details) {
+  const asset_uri = details?.asset_uri;
+  if (!asset_uri) return null;
+  return page.reading(`Airflow ${asset_uri}`, {
+    read: (signal) => retrainings(asset_uri, signal), interval_ms: AIRFLOW_INTERVAL_MS,
+  });
 }
 
 function model(page, name, reading) {
@@ -26,7 +39,8 @@ function model(page, name, reading) {
     return [heading(back), element("p", { class: "empty" }, "No model of this name is known.")];
   }
   const states = [serving(row), askedFor(page.asked.of("models", name))];
-  const dags = reading.value?.retrain_dags ?? [];
+  const airflow = airflowOf(page, reading.value);
+  const dags = airflow?.value?.dags ?? [];
   const buttons = page.may_act && dags.length > 0 ? [button("Retrain now…", () => retrain(page, row, dags))] : [];
   return [
     heading({ ...back, states, buttons }),
@@ -38,19 +52,23 @@ function model(page, name, reading) {
       ["Versions", number(row.versions)],
       ["Retraining", text(row.trigger?.state_text ?? "no trigger observes it", { className: "whole" }), "broad"],
     ]),
-    ...(reading.value === null ? [waiting(reading, "its versions")] : details(page, row, reading)),
+    ...(reading.value === null ? [waiting(reading, "its versions")] : details(page, row, reading, airflow)),
   ];
 }
 
-function details(page, row, reading) {
-  const { approvals, versions, decisions, trigger } = reading.value;
+function details(page, row, reading, airflow) {
+  const { state, problem, versions, decisions, trigger } = reading.value;
+  if (state === "reading" && versions.length === 0) return [waiting({ problem: null }, "its versions")];
   return [
     failure(reading),
-    ...approvals.map((each) => approval(page, row, each)),
+    note("The models cannot be read now", problem, "bad"),
+    airflow && failure(airflow),
+    ...(airflow?.value?.approvals ?? []).map((each) => approval(page, row, each)),
     section("Errors over versions", { note: "of the target's unit; less is better" }, plot({
       label: `Errors of ${row.model}`,
       versions: versions.map((each) => each.version),
       marked: row.champion,
+      markedLabel: "champion",
       series: [
         { name: "RMSE on held-out rows", className: "series-a", values: versions.map((each) => each.rmse) },
         { name: "forward error", className: "series-b", values: versions.map((each) => each.forward_rmse) },
@@ -70,18 +88,21 @@ function approval(page, row, each) {
     element("h2", { class: "prose" }, prose(each.subject)),
     each.body && element("p", null, prose(each.body)),
     element("p", { class: "quiet" }, "Asked ", ago(each.created_ms), " by ", runLink(each)),
-    page.may_act
+    page.may_act && each.takes_options
       ? element("div", { class: "buttons" }, each.options.map((option, index) => button(option,
         () => answer(page, row, each, option), { className: index === 0 ? "primary" : null })))
-      : element("p", { class: "quiet" }, "Whoever may act in Airflow can answer here."));
+      : element("p", { class: "quiet" }, "It is answered at its task in Airflow."));
 }
 
-function triggerSection({ observed_ms, checks, new_records }) {
+function triggerSection({ observed_ms, topic, checks, new_records, age_s }) {
   return section("What starts a retraining", { note: `observed ${age(observed_ms)}` },
-    new_records !== null && element("p", { key: "new" },
-      `${plural(new_records, "new record")} since the champion's training.`),
+    facts([
+      ["New records", number(new_records)],
+      ["Topic", text(topic)],
+      ["Age of the champion", Number.isFinite(age_s) ? duration(age_s * 1000) : unknown()],
+    ]),
     element("ul", { class: "checks" }, checks.map((each) => element("li", { key: each.condition },
-      badge(each.is_met ? "met" : "not met", { tone: each.is_met ? "busy" : "calm" }),
+      badge(MET.get(each.is_met) ?? "not measured", { tone: each.is_met ? "busy" : "calm" }),
       element("strong", null, text(each.condition)), text(each.text, { className: "whole" })))));
 }
 

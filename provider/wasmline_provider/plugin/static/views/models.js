@@ -2,7 +2,7 @@
 
 import { badge } from "../badges.js";
 import { element } from "../elements.js";
-import { askedFor } from "../facts.js";
+import { askedFor, note } from "../facts.js";
 import { to } from "../route.js";
 import { table } from "../tables.js";
 import { errorFigure, link, number, text, unknown } from "../texts.js";
@@ -13,6 +13,7 @@ export function modelsView(page) {
     title: "Models",
     draw: () => [
       element("h1", { tabindex: "-1", class: "unseen" }, "Models"),
+      page.store.models.size > 0 && note("The models cannot be read now", page.store.head.models_problem, "bad"),
       table({
         caption: "Models",
         state: page.tableState("models", { sort: "name" }),
@@ -22,7 +23,7 @@ export function modelsView(page) {
         inputsOf: (row) => [page.asked.of("models", row.model), age(row.trigger?.observed_ms)],
         nameOf: (row) => row.model,
         stateOf: (row) => row.serving,
-        empty: empty(),
+        empty: empty(page.store.head),
         redraw: page.redraw,
       }),
     ],
@@ -57,8 +58,10 @@ export function serving(row) {
   return badge(row.serving, { tone: row.serving === "agrees" ? "good" : "warning", title: row.serving_text });
 }
 
-function empty() {
+function empty({ models_state, models_problem }) {
+  if (models_state === "reading") return element("p", { role: "status" }, "The models are being read.");
   return [
+    note("The models cannot be read", models_problem, "bad"),
     element("h2", null, "No model is known"),
     element("p", null, "Models are read from the location of the connection ", element("code", null, "wasmline"),
       ": set it, then train one from a DAG with ", element("code", null, "TrainModelOperator"), "."),

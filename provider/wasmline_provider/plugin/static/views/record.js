@@ -51,10 +51,11 @@ function card(step, index, absent) {
       ["Written", ago(step.timestamp_ms)],
       ["Error", step.error ? text(step.error, { className: "alarm" }) : undefined],
       ["Reason", step.reason ? text(step.reason, { className: "whole" }) : undefined],
-      ["Key", payload(step.key, { absent })],
-      ["Value", payload(step.value, { absent }), "broad"],
+      ["Key", index === 0 ? payload(step.key, { absent }) : undefined],
+      ["Value", index === 0 ? payload(step.value, { absent }) : undefined, "broad"],
     ]),
     element("div", { class: "makers" }, step.module && moduleOf(step.module), step.model && modelOf(step.model)),
+    problemList(step.problems),
     !step.module && !step.source && element("p", { class: "quiet" },
       "It has no provenance header: no transform wrote it."));
 }

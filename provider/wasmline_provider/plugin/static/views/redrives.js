@@ -2,13 +2,15 @@
 
 import { badge } from "../badges.js";
 import { element } from "../elements.js";
-import { section } from "../facts.js";
+import { note, section } from "../facts.js";
 import { table } from "../tables.js";
 import { count, number, plural, text } from "../texts.js";
 import { age, ago } from "../time.js";
 
-export function redrivesSection(page, redrives) {
-  return section("Redrives", { note: plural(redrives.length, "redrive") }, table({
+/** Describe redrives; `problem` is why the last one of this page has failed, or empty. */
+export function redrivesSection(page, redrives, problem = "") {
+  const size = plural(redrives.length, "redrive");
+  return section("Redrives", { note: size }, note("The last one failed", problem, "bad"), table({
     caption: "Redrives",
     state: page.tableState("redrives"),
     columns: [

@@ -1,24 +1,41 @@
 /** What one DAG run, or one task of it, did on the cluster, and the live state of its streams. */
 
+import { namedByTasks } from "../airflow_api.js";
 import { runLink } from "../airflow_links.js";
-import { path } from "../api.js";
+import { get, path } from "../api.js";
 import { badge } from "../badges.js";
 import { element } from "../elements.js";
 import { facts, failure, note, section, waiting } from "../facts.js";
 import { to } from "../route.js";
 import { table } from "../tables.js";
-import { errorFigure, link, number, plural, text } from "../texts.js";
+import { link, number, plural, text } from "../texts.js";
 import { age, ago } from "../time.js";
 import { deadLetters } from "./job.js";
 import { jobsTable } from "./jobs.js";
 import { redrivesSection } from "./redrives.js";
 import { transformsTable } from "./transforms.js";
 
+const NAMES_AGE_MS = 10_000;
+
 export function runView(page, { dag, run, task }) {
-  const query = task === null ? "" : `?task=${encodeURIComponent(task)}`;
-  const url = path("runs", dag, run) + query;
-  page.reading(url);
-  return { title: task ?? run, draw: () => whatItDid(page, { dag, run, task }, page.reading(url)) };
+  const reading = page.reading(`${path("runs", dag, run)} ${task}`, { read: runReader({ dag, run, task }) });
+  return { title: task ?? run, draw: () => whatItDid(page, { dag, run, task }, reading) };
+}
+
+/** Return a function that reads what a run did. The names that its tasks have are read from time to time. */
+function runReader({ dag, run, task }) {
+  let named = null;
+  let named_at = 0;
+  return async (signal) => {
+    if (Date.now() - named_at > NAMES_AGE_MS) {
+      named = await namedByTasks({ dag, run, task }, signal);
+      named_at = Date.now();
+    }
+    const query = new URLSearchParams(task === null ? [] : [["task", task]]);
+    for (const each of named.jobs) query.append("job", each);
+    for (const each of named.transforms) query.append("transform", each);
+    return get(`${path("runs", dag, run)}?${query}`, signal);
+  };
 }
 
 function whatItDid(page, { dag, run, task }, reading) {
@@ -34,10 +51,10 @@ function nothing(task) {
   return element("div", { key: "nothing", class: "empty" },
     element("h2", null, `This ${task === null ? "run" : "task"} has changed nothing on the cluster yet`),
     element("p", null,
-      "Once it deploys a transform, orders a job, redrives dead letters or decides on a model, that is shown here."));
+      "Once it deploys a transform, orders a job or redrives dead letters, that is shown here."));
 }
 
-function sections(page, { jobs, reports, changes, transforms, redrives, decisions }) {
+function sections(page, { jobs, reports, changes, transforms, redrives }) {
   const rows = (kind, list, id) => list.map((row) => page.store[kind].get(row[id]) ?? row);
   return [
     reports.length > 0 && section("Report", {}, reports.map((each) => report(each))),
@@ -46,7 +63,6 @@ function sections(page, { jobs, reports, changes, transforms, redrives, decision
     jobs.length > 0 && section("Jobs, as they are now", {}, jobsTable(page, rows("jobs", jobs, "job"), { empty: "" })),
     changes.length > 0 && changesSection(page, changes),
     redrives.length > 0 && redrivesSection(page, redrives),
-    decisions.length > 0 && decisionsSection(page, decisions),
   ];
 }
 
@@ -57,8 +73,7 @@ function report(each) {
     facts([
       ["Records in", number(each.records_in)],
       ["Records out", number(each.records_out)],
-      ["Dead letters", typeof each.dead_letters === "number" ? number(each.dead_letters, { alarm: true })
-        : deadLetters(each.dead_letters)],
+      ["Dead letters", deadLetters(each.dead_letters)],
       ["Updated", ago(each.updated_ms)],
     ]));
 }
@@ -78,27 +93,6 @@ function changesSection(page, changes) {
     ],
     rows: changes,
     keyOf: (each) => `${each.transform} ${each.generation} ${each.action} ${each.time_ms}`,
-    inputsOf: (each) => [age(each.time_ms)],
-    redraw: page.redraw,
-  }));
-}
-
-function decisionsSection(page, decisions) {
-  return section("Decisions", { note: plural(decisions.length, "decision") }, table({
-    caption: "Decisions",
-    state: page.tableState("decisions of the run"),
-    columns: [
-      { name: "model", label: "Model", cell: (each) => link(to("models", each.model), each.model) },
-      { name: "decision", label: "Decision", cell: (each) => badge(each.decision) },
-      { name: "version", label: "Version", cell: (each) => text(each.version) },
-      { name: "rmse", label: "RMSE", numeric: true, cell: (each) => errorFigure(each.rmse) },
-      { name: "champion_rmse", label: "Champion's RMSE", numeric: true,
-        cell: (each) => errorFigure(each.champion_rmse) },
-      { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.refusal ?? each.reason) },
-      { name: "time", label: "When", cell: (each) => ago(each.time_ms) },
-    ],
-    rows: decisions,
-    keyOf: (each) => `${each.model} ${each.number}`,
     inputsOf: (each) => [age(each.time_ms)],
     redraw: page.redraw,
   }));

@@ -20,10 +20,11 @@ import { specificationSection } from "./specification.js";
 export function transformView(page, name) {
   const url = path("transforms", name);
   page.reading(url);
-  return { title: name, draw: () => transform(page, name, page.reading(url)) };
+  const mayAct = () => page.reading(url).value?.may_act ?? page.may_act;
+  return { title: name, mayAct, draw: () => transform(page, name, page.reading(url), mayAct()) };
 }
 
-function transform(page, name, reading) {
+function transform(page, name, reading, mayAct) {
   const back = { back: "#/transforms", backLabel: "All transforms", name };
   const row = page.store.transforms.get(name) ?? reading.value?.row;
   if (row === undefined) {
@@ -31,10 +32,10 @@ function transform(page, name, reading) {
     return [heading(back), element("p", { class: "empty" }, "No transform of this name is deployed on the cluster.")];
   }
   return [
-    heading({ ...back, states: states(page, row), buttons: page.may_act ? buttons(page, row) : [] }),
+    heading({ ...back, states: states(page, row), buttons: mayAct ? buttons(page, row) : [] }),
     row.state === "paused" && note("Paused", row.reason),
     summary(row),
-    ...(reading.value === null ? [waiting(reading, "its details")] : details(page, row, reading)),
+    ...(reading.value === null ? [waiting(reading, "its details")] : details(page, row, reading, mayAct)),
   ];
 }
 
@@ -81,15 +82,15 @@ function summary(row) {
   ]);
 }
 
-function details(page, row, reading) {
-  const { lines, partitions, generations, dead_letters, redrives, spec } = reading.value;
+function details(page, row, reading, mayAct) {
+  const { lines, partitions, generations, dead_letters, redrives, redrive_problem, spec } = reading.value;
   return [
     failure(reading),
     element("div", { key: "lines", class: "lines" }, namedLine(lines.rate, "records/s", "Records/s"),
       namedLine(lines.lag, "lag", "Lag"), namedLine(lines.dead_letters, "dead letters", "Dead letters")),
     deadLettersSection(page, row, dead_letters),
-    redrivesSection(page, redrives),
-    generationsSection(page, row, generations),
+    redrivesSection(page, redrives, redrive_problem),
+    generationsSection(page, row, generations, mayAct),
     partitionsSection(page, `partitions of ${row.name}`, partitions),
     logsSection(page, row.name),
     provenanceForm(row.output_topics),

@@ -78,7 +78,7 @@ function empty({ store }) {
   if (state === "away") return element("p", null, "No transform is known: the cluster is away.");
   return [
     element("h2", null, "No transform is deployed on this cluster"),
-    element("p", null, "Deploy a published version from a DAG, with ", element("code", null, "DeployTransformOperator"),
+    element("p", null, "Deploy a published version from a DAG, with ", element("code", null, "WasmDeployOperator"),
       ", or from a terminal: ", element("code", null, "wasmline deploy NAME@VERSION"), "."),
     element("p", { class: "quiet" }, "This page follows the connection ", text(connection), "."),
   ];
