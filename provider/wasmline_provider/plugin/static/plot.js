@@ -24,13 +24,14 @@ export function plot({ label, versions, series, marked, markedLabel }) {
   const known = shown.flatMap(({ values }) => values.filter(Number.isFinite));
   if (known.length === 0) return element("p", { class: "empty" }, "No version has an error yet.");
   const scale = scaleOf(known, versions.length);
+  const viewBox = `0 0 ${WIDTH} ${HEIGHT}`;
   const isMarked = versions.includes(marked);
   return element("figure", { class: "plot" },
     element("ul", { class: "legend" },
       shown.map(({ name, className }) => element("li", { key: name, class: className }, name)),
       isMarked && element("li", { key: "marked", class: "marked" }, markedLabel)),
     element("div", { class: "drawing", tabindex: "0", role: "group", "aria-label": label },
-      element("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": described(label, versions, shown) },
+      element("svg", { viewBox, role: "img", "aria-label": described(label, versions, shown) },
         ticks(scale), labels(versions, scale), marker(versions.indexOf(marked), scale),
         shown.map((each) => curve(each, scale)))));
 }
