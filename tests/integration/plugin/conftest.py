@@ -67,11 +67,12 @@ class PageClient:
         return found
 
     def row(self, name: str, kind: str = "transforms", **wanted: object) -> dict[str, Any]:
-        """Return a row once it has these values."""
+        """Return a row of the connected cluster once it has these values."""
         key = "name" if kind == "transforms" else "job"
 
         def found() -> list[dict[str, Any]]:
-            rows = self.get("state")[kind]
+            state = self.get("state")
+            rows = state[kind] if state["cluster"]["state"] == "connected" else []
             return [each for each in rows if each[key] == name and wanted.items() <= each.items()]
 
         assert wait_until(lambda: bool(found()), WAIT_S), (self.get("state"), wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -122,17 +121,15 @@ def test_only_what_has_changed_is_sent_again(
     assert wait_until(lambda: not page.changes()["transforms"], WAIT_S)
     with closing(DeploymentTopic(kafka.config)) as deployments:
         deployments.pause(deployed.name, "broken")
-    began = time.monotonic()
     found: list[Any] = []
 
     def is_told() -> bool:
         found.append(page.changes())
-        return bool(found[-1]["transforms"])
+        return any(row["name"] == deployed.name and row["state"] == "paused" for row in found[-1]["transforms"])
 
     assert wait_until(is_told, WAIT_S)
-    [row] = found[-1]["transforms"]
-    assert (found[-1]["full"], row["name"], row["state"], row["reason"]) == (False, deployed.name, "paused", "broken")
-    assert time.monotonic() - began < WAIT_S
+    assert (found[-1]["full"], found[-1]["models"]) == (False, None)
+    assert "broken" in {row["reason"] for row in found[-1]["transforms"]}
 
 
 def test_a_transform_is_rolled_back_by_its_plan(
@@ -253,8 +250,8 @@ def test_a_record_is_shown_with_where_it_comes_from(
     letters = f"dead-letters/{deployed.dead_letter_topic}"
     assert wait_until(lambda: page.get(letters)["state"] == "ready", WAIT_S)
     [letter] = page.get(letters)["letters"]
-    assert (letter["key"], [value for _, value in letter["headers"]]) != (None, []) or not shows_payloads
-    assert shows_payloads or (letter["value"], {value for _, value in letter["headers"]}) == (None, {None})
+    shown = [letter[name] is not None for name in ("key", "value")]
+    assert (shown, bool(letter["headers"])) == ([shows_payloads] * 2, shows_payloads)
 
 
 def test_topics_that_no_transform_uses_are_not_shown(

@@ -142,6 +142,19 @@ def test_a_cluster_that_is_away_is_told_with_the_age_of_what_is_shown(page_of: O
     page.wait(lambda: page.text('[role="alert"]') == "" and not page.all("main.stale"))
 
 
+def test_what_cannot_be_read_of_a_connected_cluster_is_told(page_of: Open) -> None:
+    cluster = small_cluster()
+    cluster.error, cluster.unreadable = "no leader for orders-0", 3
+    page = page_of(cluster)
+    page.open()
+    told = page.text('[role="alert"]')
+    assert ("its lag is as it was reported last. no leader for orders-0" in told, "cannot read: 3." in told) == (
+        True,
+        True,
+    )
+    assert not page.all("main.stale")
+
+
 def test_a_viewer_has_no_buttons_and_is_told_why(page_of: Open) -> None:
     cluster = small_cluster()
     cluster.may_act = False

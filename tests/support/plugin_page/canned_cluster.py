@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +107,7 @@ class CannedCluster:
     may_act: bool = True
     may_act_on_eta: bool = False
     models_state: str = "ready"
+    unreadable: int = 0
     models_problem: str = ""
     redrive_problem: str = ""
     chosen: str = ""
@@ -114,6 +116,7 @@ class CannedCluster:
     dead_letters: int = 3
     large_partitions: int = 0
     _cursor: int = 1
+    _told_models: dict[str, Json] = field(default_factory=dict)
     _changed: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def rows(self, kind: str) -> dict[str, Json]:
@@ -145,13 +148,17 @@ class CannedCluster:
             kind: [row for name, row in self.rows(kind).items() if is_full or (kind, name) in changed] for kind in kinds
         }
         removed = {kind: [name for of, name in changed if of == kind and name not in self.rows(kind)] for kind in kinds}
+        models = None if not is_full and self.models == self._told_models else list(self.models.values())
+        self._told_models = deepcopy(self.models)
         return {
             "cursor": str(self._cursor), "full": is_full, "removed": removed, "now_ms": now_ms(), "user": "alice",
             "may_act": self.may_act, "shows_payloads": self.shows_payloads, **told,
-            "models": list(self.models.values()), "models_state": self.models_state,
+            "models": models,
+            "models_state": self.models_state,
             "models_problem": self.models_problem,
             "cluster": {
                 "connection": "kafka_default", "state": self.state, "error": self.error, "read_ms": self.read_ms,
+                "unreadable": self.unreadable,
             },
         }  # fmt: skip
 

@@ -39,7 +39,8 @@ function readAt({ read_ms }) {
 export function banners({ store }, problem) {
   return element("div", { key: "banners", role: "alert" },
     problem && element("p", { key: "problem", class: "banner bad" }, prose(problem)),
-    store.head && clusterBanner(store.head.cluster));
+    store.head && clusterBanner(store.head.cluster),
+    store.head && unreadableRecords(store.head.cluster));
 }
 
 function clusterBanner({ connection, state, error, read_ms }) {
@@ -47,13 +48,25 @@ function clusterBanner({ connection, state, error, read_ms }) {
     return element("p", { key: "starting", class: "banner busy" },
       "Reading the control topics of ", text(connection), "…");
   }
-  if (state !== "away") return null;
+  if (state !== "away") return endsProblem(error);
   const known = read_ms === null
     ? "Nothing was read of it yet."
     : `Below is its state as of ${since(read_ms)} ago.`;
   return element("div", { key: "away", class: "banner bad" },
     element("p", null, element("strong", null, "The cluster of ", text(connection), " is away. "), known),
     error && element("p", null, prose(error)));
+}
+
+/** Describe why the end of some topic is not known; nothing without a problem. */
+function endsProblem(error) {
+  return error && element("p", { key: "ends", class: "banner warning" },
+    "The end of a topic cannot be read: its lag is as it was reported last. ", prose(error));
+}
+
+function unreadableRecords({ unreadable }) {
+  return unreadable > 0 && element("p", { key: "unreadable", class: "banner warning" },
+    `Records of the control topics that this release cannot read: ${count(unreadable)}. `,
+    "What they are about is not shown.");
 }
 
 /** Return an age in minutes: the banner is announced when its text changes. */

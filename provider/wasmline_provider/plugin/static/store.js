@@ -17,11 +17,12 @@ export class Store {
     return this.head?.cursor ?? null;
   }
 
-  /** Take an answer of api/state: everything, or the transforms and jobs that changed, and all models. */
+  /** Take an answer of api/state: everything, or the transforms and jobs that changed, and all models, or null. */
   apply(answer) {
     const { transforms, jobs, models, removed, ...head } = answer;
     const rows = { transforms, jobs, models };
     for (const [kind, id] of Object.entries(KINDS)) {
+      if (rows[kind] === null) continue;
       const known = this[kind];
       const isFull = answer.full || kind === "models";
       if (isFull) this[kind] = new Map();
