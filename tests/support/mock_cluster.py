@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import Producer, cimpl
+from confluent_kafka import KafkaError, Producer, cimpl
 
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
@@ -19,7 +19,7 @@ TOPIC = "topic"
 TIMEOUT_S = 30.0
 """Seconds after which a client has not found the brokers."""
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
 """Keys of kinds of requests."""
 
 SILENT_MS = 600_000
@@ -52,6 +52,11 @@ class MockCluster:
         """Let the broker not answer the next request of this kind, and stay connected."""
         errors_and_delays = (ctypes.c_int(0), ctypes.c_int(SILENT_MS))
         self._call("broker_push_request_error_rtts", 1, ctypes.c_int16(api_key), ctypes.c_size_t(1), *errors_and_delays)
+
+    def deny(self, api_key: int) -> None:
+        """Let the broker answer the next request of this kind that the cluster is denied to the client."""
+        error, delay_ms = ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED), ctypes.c_int(0)
+        self._call("broker_push_request_error_rtts", 1, ctypes.c_int16(api_key), ctypes.c_size_t(1), error, delay_ms)
 
     def produce(self, value: bytes, header: bytes) -> None:
         """Write a record with a header of this name, which confluent-kafka takes as text only."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -125,7 +126,8 @@ def unusable_topic_errors(topic: str, servers: str) -> dict[int, WasmlineError]:
 class RecordWriter:
     """Writes records durably, many times over one connection, which is opened at the first write; for one thread.
 
-    A new idempotent producer waits half a second for its identity, so frequent writers reuse one of these.
+    A new idempotent producer waits half a second for its identity, so frequent writers reuse one of these. A fatal
+    error, such as that of a client which may write to no topic, ends its producer, and the next write opens another.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -145,7 +147,7 @@ class RecordWriter:
         """
         self._failed.clear()
         count = 0
-        with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)):
+        with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)), self._fatal_errors():
             for record in records:
                 self._enqueue(topic, record)
                 count += 1
@@ -171,6 +173,23 @@ class RecordWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _fatal_errors(self) -> Iterator[None]:
+        """Raise a fatal error as itself, and forget its producer. The client may raise it within a delivery report."""
+        try:
+            yield
+        except SystemError as error:
+            self._discard()
+            raise error.__cause__ or error from None
+        except KafkaException as error:
+            if error.args[0].fatal():
+                self._discard()
+            raise
+
+    def _discard(self) -> None:
+        self.close()
+        vars(self).pop("_producer", None)
 
     def _enqueue(self, topic: str, record: Record) -> None:
         enqueue(self._producer, topic, record, self._on_delivery)

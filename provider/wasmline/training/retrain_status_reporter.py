@@ -50,8 +50,9 @@ class RetrainStatusReporter:
 
     def close(self) -> None:
         """Wait for a write that is running, at most CLOSE_TIMEOUT_S, and close the Kafka clients."""
-        if self._has_settled(CLOSE_TIMEOUT_S):
-            self._disconnect()
+        if self._has_settled(CLOSE_TIMEOUT_S) and self._topic is not None:
+            self._topic.close()
+            self._topic = None
 
     def _has_settled(self, timeout: float = 0.0) -> bool:
         """Return whether no write is running; log the error of the last one here, in the thread of the monitor."""
@@ -71,14 +72,8 @@ class RetrainStatusReporter:
             self._topic = self._topic or RetrainStatusTopic(self._config, self._model)
             self._topic.write(status)
         except Exception as error:  # of any kind: none of them is a reason to train, or not to
-            self._disconnect()
             return error
         return None
-
-    def _disconnect(self) -> None:
-        topic, self._topic = self._topic, None
-        if topic is not None:
-            topic.close()
 
 
 def _state(status: RetrainStatus) -> object:
