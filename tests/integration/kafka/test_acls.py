@@ -80,6 +80,7 @@ def test_an_acl_that_is_missing_is_named(kafka: AuthorizedKafka, tmp_path: Path,
             assert place.named(acl.name) in caught.value.name, (acl, operation, str(caught.value))
 
 
+@pytest.mark.long
 def test_a_retrain_monitor_gives_events_without_acls_for_its_status_and_warns_once(
     kafka: AuthorizedKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
