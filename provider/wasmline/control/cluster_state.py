@@ -340,9 +340,9 @@ class ClusterState:
         if job not in self._orders:
             return None
         overview = self._overview(job)
-        ended = overview.report is not None and overview.report.state.final
-        partitions = tuple(self._current(each, ended=ended) for each in self._last_topic(job))
-        return JobView(overview=overview, condition=overview.condition(self._now_ms), partitions=partitions)
+        condition = overview.condition(self._now_ms)
+        partitions = tuple(self._current(each, runs=condition == "running") for each in self._last_topic(job))
+        return JobView(overview=overview, condition=condition, partitions=partitions)
 
     def require_deployment(self, name: str) -> Deployment:
         """Return the current deployment of a name. Raises DeploymentNotFound."""
@@ -439,11 +439,12 @@ class ClusterState:
             topic = self.deployments[work].spec.input_topic
         return sorted((each for each in known if each.topic == topic), key=attrgetter("partition"))
 
-    def _current(self, status: PartitionStatus, *, ended: bool) -> PartitionStatus:
-        """Return a status with the lag of now; after a run it is stopped, as a killed driver leaves its last one."""
-        state = "stopped" if ended and status.state in ("running", "paused") else status.state
-        end = self._ends.get(status.topic, {}).get(status.partition)
-        return replace(status, state=state, lag=status.lag if end is None else max(0, end - status.offset))
+    def _current(self, status: PartitionStatus, *, runs: bool) -> PartitionStatus:
+        """Return a status with the lag of now; without a run that works it is stopped, as a killed driver leaves its
+        last one. A topic that was created again ends before the offset, and its lag is not known."""
+        state = "stopped" if not runs and status.state in ("running", "paused") else status.state
+        end = self._ends.get(status.topic, {}).get(status.partition, -1)
+        return replace(status, state=state, lag=end - status.offset if end >= status.offset else status.lag)
 
 
 def _dag_run(run: str) -> str:

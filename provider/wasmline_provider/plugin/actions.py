@@ -31,6 +31,7 @@ from wasmline.errors import (
     InvalidRollback,
     InvalidSpec,
     JobBusy,
+    TopicNotFound,
 )
 from wasmline.kafka import KafkaConfig
 from wasmline_provider.hooks.wasmline import Locations
@@ -268,6 +269,7 @@ def _plan_deploy(request: DeployRequest, state: ClusterState) -> ActionPlan:
         effects=(
             f"It becomes generation {current.generation + 1}, instead of version {current.spec.version}.",
             "What was chosen for the deployment stays, such as its topics; the rest is as the version declares.",
+            "Everything stays if the registry lacks the replaced version, beside which that shows.",
             "Its jobs switch at their next batch or lease, and continue at their progress.",
             *_resumption(current),
         ),
@@ -329,6 +331,10 @@ def _stop(request: StopRequest, context: ActionContext, cause: ChangeCause) -> s
 
 def _plan_redrive(request: RedriveRequest, state: ClusterState) -> ActionPlan:
     what = " ".join(filter(None, (request.error, "dead letters", request.transform and f"of {request.transform}")))
+    from wasmline.redrive.dead_letter_topics import dead_letter_topics
+
+    if request.topic not in dead_letter_topics(state.deployments.values(), (view.order for view in state.jobs())):
+        raise TopicNotFound(f"no transform or job writes dead letters to {request.topic!r}", topic=request.topic)
     fields = request.model_dump(exclude_none=True)
     if request.through is None:
         where = "Each is written to the topic that it comes from, in the order of its key."

@@ -155,6 +155,8 @@ def _add_actions(app: FastAPI, page: Page) -> None:
         _require_may_act(user, page, request)
         ACTIONS[name].require_seen(request)
         cause = ChangeCause.shortened(reason=reason, by=user.get_name(), run="page")
+        with page.reader.state() as (_, state):
+            ACTIONS[name].plan(request, state)  # raises for what is not there
         context = page.action_context()
         text = page.act(lambda: ACTIONS[name].run(request, context, cause))
         logger.info("%s: %s (%s)", bounded_line(user.get_name()), bounded_line(text), bounded_line(reason))

@@ -78,14 +78,16 @@ class Page:
     def state(self, cursor: str, user: PageUser) -> dict[str, Any]:
         """Return the rows that have changed since ``cursor``, and all for one of another state.
 
+        A process that still begins to read adds nothing to what another one has answered.
         The models are those of the registry, all or None if they are as they were.
         """
         reading = self.reader.reading
         with self.reader.state() as (identity, state):
             found = CURSOR.fullmatch(cursor)
             since = int(found[2]) if found is not None and found[1] == identity else -1
-            is_full = since < state.forgotten
-            since = -1 if is_full else since
+            knows_less = bool(cursor) and since < 0 and reading.state == "starting"
+            is_full = since < state.forgotten and not knows_less
+            since = -1 if is_full else state.number if knows_less else since
             transforms = self._rows.changed(identity, state, "transforms", since, transform_row)
             jobs = self._rows.changed(identity, state, "jobs", since, _job_row)
             number, unreadable = state.number, len(state.unreadable)
@@ -93,7 +95,7 @@ class Page:
         models = self._models(deployments, retrains)
         digest = f"{zlib.crc32(encode(models)):08x}"
         return {
-            "cursor": f"{identity}-{number}-{digest}",
+            "cursor": cursor if knows_less else f"{identity}-{number}-{digest}",
             "full": is_full,
             "removed": {
                 "transforms": [] if is_full else transforms.removed,

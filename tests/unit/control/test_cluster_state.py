@@ -179,6 +179,7 @@ def test_partitions_are_stopped_after_their_run(cluster: Cluster) -> None:
 
 def test_a_driver_falls_silent_by_the_time(cluster: Cluster) -> None:
     cluster.order(order())
+    cluster.report(status())
     cluster.state.tick(NOW)
     before = cluster.state.number
     cluster.state.tick(NOW + 1_000)
@@ -186,7 +187,8 @@ def test_a_driver_falls_silent_by_the_time(cluster: Cluster) -> None:
     cluster.state.tick(NOW + 3_600_000)
     assert cluster.state.changed_since(before, "jobs").keys() == {"eta-job"}
     assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
-    assert cluster.state.require_job("eta-job").condition == "silent"
+    view = cluster.state.require_job("eta-job")
+    assert (view.condition, [each.state for each in view.partitions]) == ("silent", ["stopped"])
 
 
 def test_changes_are_told_once_also_of_what_is_gone(cluster: Cluster) -> None:
@@ -310,7 +312,7 @@ def test_a_record_that_cannot_be_read_hides_the_one_before_it_until_it_can(clust
 
 def test_a_clock_that_is_ahead_leaves_the_last_hour_as_it_is(cluster: Cluster) -> None:
     cluster.deploy(deployment())
-    cluster.order(order())
+    cluster.order(order(), updated_ms=NOW + 120_000)
     cluster.report(status(updated_ms=NOW), status(updated_ms=NOW + 86_400_000), status(updated_ms=NOW + 2 * 86_400_000))
     cluster.state.tick(NOW + 120_000)
     assert [each and each.rate for each in cluster.state.line("eta", NOW + 120_000)[-1:]] == [2.5]
