@@ -39,7 +39,6 @@ from wasmline_provider.operators.argument_checks import (
 )
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
-from wasmline_provider.run_identity import change_cause, task_name
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 if TYPE_CHECKING:
@@ -439,8 +438,14 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
 
     def _cause(self, context: Context) -> ChangeCause:
         """Return the user and the task, for the order of a run."""
-        user = context["dag_run"].triggering_user_name or self.owner
-        return change_cause(context, "", user, run=task_name(context, self.task_id))
+        from wasmline.control import ChangeCause
+
+        ti, dag_run = context["ti"], context.get("dag_run")
+        mapped = [] if ti.map_index is None or ti.map_index < 0 else [ti.map_index]
+        return ChangeCause(
+            by=getattr(dag_run, "triggering_user_name", None) or self.owner,
+            run="/".join(map(str, (ti.dag_id, ti.run_id, ti.task_id, *mapped))),
+        )
 
     def _silent_run(self, context: Context) -> SilentRun | None:
         """Return the run of this job that the DeadStreamTrigger of this run of the DAG has watched in vain."""

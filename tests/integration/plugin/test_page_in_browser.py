@@ -476,6 +476,7 @@ def test_empty_lists_say_what_to_do_next(page_of: Open) -> None:
     assert "There is no such view" in page.text("main")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec(AXE) is None, reason="needs axe-playwright-python, for its axe.min.js")
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(page_of: Open, theme: str) -> None:
