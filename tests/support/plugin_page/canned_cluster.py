@@ -364,7 +364,7 @@ def version(number: int) -> Json:
 def decision(number: int, decided: str, of: str, reason: str) -> Json:
     return {
         "number": number, "decision": decided, "version": of, "champion": "1.2.0", "reason": reason,
-        "refusal": None, "rmse": 4.2137, "champion_rmse": 4.43, "by": "alice", "run": "scheduled__2026-11-26",
+        "refusal": "", "rmse": 4.2137, "champion_rmse": 4.43, "by": "alice", "run": "scheduled__2026-11-26",
         "time_ms": now_ms() - 86_400_000,
     }  # fmt: skip
 

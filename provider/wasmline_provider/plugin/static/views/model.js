@@ -117,7 +117,7 @@ function decisionsSection(page, row, decisions) {
       { name: "rmse", label: "RMSE", numeric: true, cell: (each) => errorFigure(each.rmse) },
       { name: "champion", label: "Champion then", cell: (each) => text(each.champion) },
       { name: "champion_rmse", label: "Its RMSE", numeric: true, cell: (each) => errorFigure(each.champion_rmse) },
-      { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.refusal ?? each.reason) },
+      { name: "reason", label: "Reason", className: "wide", cell: (each) => text(each.refusal || each.reason) },
       { name: "by", label: "By", cell: (each) => text(each.by) },
       { name: "time", label: "When", cell: (each) => ago(each.time_ms) },
     ],
