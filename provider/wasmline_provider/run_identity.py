@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,9 +20,17 @@ def run_name(context: Context) -> str:
 
 def task_name(context: Context, task_id: str) -> str:
     """Return the DAG, the run and the task, the same at each try of this task, or of this one of mapped tasks."""
-    map_index = getattr(context.get("ti"), "map_index", None)
-    mapped = f"/{map_index}" if isinstance(map_index, int) and map_index >= 0 else ""
-    return f"{run_name(context)}/{task_id}{mapped}"
+    return f"{run_name(context)}/{task_id}{_mapped(context.get('ti'))}"
+
+
+def task_instance_name(ti: Any) -> str:
+    """Return the same of a task instance."""
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}{_mapped(ti)}"
+
+
+def _mapped(ti: Any) -> str:
+    map_index = getattr(ti, "map_index", None)
+    return f"/{map_index}" if isinstance(map_index, int) and map_index >= 0 else ""
 
 
 def change_cause(context: Context, reason: object, by: object, *, run: str = "") -> ChangeCause:

@@ -1,6 +1,6 @@
 """Deployments and jobs: their state in the control topics of the user's own cluster."""
 
-from wasmline.control.cluster_follower import ClusterFollower, TopicEnds
+from wasmline.control.cluster_follower import ClusterFollower
 from wasmline.control.cluster_state import ClusterState, JobView
 from wasmline.control.dead_runs import DeadRun, DeadRunDetector
 from wasmline.control.deployment_health import DeploymentHealth, read_deployment_health
@@ -138,7 +138,6 @@ __all__ = [
     "StatusTopic",
     "StoppedBy",
     "StoredModules",
-    "TopicEnds",
     "delete_job",
     "deploy",
     "fenced_error",

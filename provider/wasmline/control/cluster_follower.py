@@ -43,7 +43,7 @@ class ClusterFollower:
         self.lock = threading.Lock()
         self._config = config
         self._topics = Topics(config, timeout=REQUEST_TIMEOUT_S)
-        self._ends = TopicEnds(config)
+        self._ends = EndOffsetReader(config)
         self._tailer: TopicTailer | None = None
         self._exist_at = 0.0
 
@@ -85,7 +85,7 @@ class ClusterFollower:
         return TopicTailer(self._config, FOLLOWED_TOPICS, {control_topics.LOGS: first})
 
 
-class TopicEnds:
+class EndOffsetReader:
     """Reads the end offsets of topics from time to time, in a thread of its own: a topic without a leader delays it."""
 
     def __init__(self, config: KafkaConfig) -> None:

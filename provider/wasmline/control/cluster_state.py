@@ -357,6 +357,10 @@ class ClusterState:
             raise JobNotFound(f"there is no job {job!r} on this cluster", job=job)
         return view
 
+    def orders(self) -> list[JobOrder]:
+        """Return the current order of every job."""
+        return list(self._orders.values())
+
     def jobs(self) -> list[JobView]:
         """Return every job, by name."""
         return [view for job in sorted(self._orders) if (view := self.job(job)) is not None]

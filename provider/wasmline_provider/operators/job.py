@@ -39,6 +39,7 @@ from wasmline_provider.operators.argument_checks import (
 )
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
+from wasmline_provider.run_identity import task_instance_name
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 if TYPE_CHECKING:
@@ -441,11 +442,8 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         from wasmline.control import ChangeCause
 
         ti, dag_run = context["ti"], context.get("dag_run")
-        mapped = [] if ti.map_index is None or ti.map_index < 0 else [ti.map_index]
-        return ChangeCause(
-            by=getattr(dag_run, "triggering_user_name", None) or self.owner,
-            run="/".join(map(str, (ti.dag_id, ti.run_id, ti.task_id, *mapped))),
-        )
+        user = getattr(dag_run, "triggering_user_name", None) or self.owner
+        return ChangeCause(by=user, run=task_instance_name(ti))
 
     def _silent_run(self, context: Context) -> SilentRun | None:
         """Return the run of this job that the DeadStreamTrigger of this run of the DAG has watched in vain."""

@@ -35,6 +35,7 @@ from wasmline.errors import (
 )
 from wasmline.kafka import KafkaConfig
 from wasmline_provider.hooks.wasmline import Locations
+from wasmline_provider.plugin.shown_topics import dead_letter_topics_of
 
 ANSWER_S = 1.5
 """Seconds for which a request waits for the end of what it has begun."""
@@ -331,9 +332,7 @@ def _stop(request: StopRequest, context: ActionContext, cause: ChangeCause) -> s
 
 def _plan_redrive(request: RedriveRequest, state: ClusterState) -> ActionPlan:
     what = " ".join(filter(None, (request.error, "dead letters", request.transform and f"of {request.transform}")))
-    from wasmline.redrive.dead_letter_topics import dead_letter_topics
-
-    if request.topic not in dead_letter_topics(state.deployments.values(), (view.order for view in state.jobs())):
+    if request.topic not in dead_letter_topics_of(state):
         raise TopicNotFound(f"no transform or job writes dead letters to {request.topic!r}", topic=request.topic)
     fields = request.model_dump(exclude_none=True)
     if request.through is None:

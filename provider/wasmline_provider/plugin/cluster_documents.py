@@ -18,6 +18,7 @@ from wasmline.control import (
 from wasmline.documents import plain
 from wasmline.job_specs import JobReport
 from wasmline.partition_status import PartitionStatus
+from wasmline_provider.registry_places import url_without_login
 
 PARTITION_FIELDS = (
     *("partition", "topic", "job", "state", "generation", "digest", "offset", "lag", "rate", "since_offset"),
@@ -136,7 +137,7 @@ def job_details(state: ClusterState, view: JobView) -> dict[str, Any]:
     events = reversed(state.job_events(spec.job))
     return {
         "row": job_row(view),
-        "storage": _without_login(spec.storage),
+        "storage": url_without_login(spec.storage),
         **{field: stream.get(field) for field in STREAM_FIELDS},
         "events": [
             {"action": each.action, "time_ms": each.changed_ms, "job_run": each.run, **plain(each.cause)}
@@ -276,10 +277,3 @@ def _batch(batch: Mapping[str, Any]) -> dict[str, Any]:
 def _list(value: object) -> list[Any]:
     """Return a value of a result, which another release may have made something else."""
     return value if isinstance(value, list) else []
-
-
-def _without_login(url: str) -> str:
-    """Return a URL without a user and a password in it."""
-    scheme, separator, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}" if separator else url

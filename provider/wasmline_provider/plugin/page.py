@@ -32,6 +32,7 @@ from wasmline_provider.plugin.model_documents import ModelSource, trigger_docume
 from wasmline_provider.plugin.record_documents import newest_dead_letters, read_provenance
 from wasmline_provider.plugin.row_cache import RowCache
 from wasmline_provider.plugin.settings import PageSettings
+from wasmline_provider.plugin.shown_topics import dead_letter_topics_of, shown_topics
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
@@ -174,14 +175,14 @@ class Page:
     def dead_letters(self, topic: str) -> dict[str, Any]:
         """Return the newest dead letters of a dead-letter topic. Raises TopicNotFound for a topic that is none."""
         with self.reader.state() as (_, state):
-            _require_topic(topic, _dead_letter_topics(state))
+            _require_topic(topic, dead_letter_topics_of(state))
         found = self._reads.get("dead letters", topic, self._letters(topic).read, max_age_s=DEAD_LETTERS_AGE_S)
         return {**_status(found), "letters": found.value or []}
 
     def record(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
         """Return a record and where it comes from. Raises TopicNotFound for a topic that nothing on record uses."""
         with self.reader.state() as (_, state):
-            topics = _known_topics(state)
+            topics = shown_topics(state)
         _require_topic(topic, topics)
         shows = self.settings.shows_payloads
         found = self._reads.get(
@@ -223,6 +224,8 @@ class Page:
             known = newest_dead_letters(self.kafka(), topic, shows_payloads=self.settings.shows_payloads)
             self._dead_letters = {**self._dead_letters, topic: known}
         return known
+
+    # -- actions -----------------------------------------------------------------------------------------------------
 
     def require_connected(self, reading: ClusterReading) -> None:
         """Raise BrokerUnavailable for a cluster that is away: an action would wait for it for long."""
@@ -271,23 +274,6 @@ def _job_row(state: ClusterState, job: str) -> dict[str, Any]:
 def _require_topic(topic: str, known: Iterable[str]) -> None:
     if topic not in set(known):
         raise TopicNotFound(f"no transform or job on record reads or writes {topic!r}", topic=topic)
-
-
-def _dead_letter_topics(state: ClusterState) -> set[str]:
-    from wasmline.redrive.dead_letter_topics import dead_letter_topics
-
-    return set(dead_letter_topics(state.deployments.values(), (view.order for view in state.jobs())))
-
-
-def _known_topics(state: ClusterState) -> set[str]:
-    """Return the topics that deployments and functions read and write: no others are shown."""
-    deployed = {topic for each in state.deployments.values() for topic in each.spec.topics}
-    functions = {
-        view.order.spec.stream.function.topic
-        for view in state.jobs()
-        if view.order.spec.stream is not None and view.order.spec.stream.function is not None
-    }
-    return deployed | functions | _dead_letter_topics(state)
 
 
 def _status(result: ReadResult) -> dict[str, str]:
