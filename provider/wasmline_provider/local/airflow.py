@@ -16,7 +16,7 @@ from wasmline.errors import ServiceFailed
 from wasmline.local import service_folder
 from wasmline.local.process import Service
 from wasmline_provider.local import service_group
-from wasmline_provider.local.airflow_environment import Identity, environment, identity
+from wasmline_provider.local.airflow_environment import Identity, environment, identity, passwords
 from wasmline_provider.local.api_client import AirflowApi
 
 START_TIMEOUT_S = 180.0
@@ -32,13 +32,16 @@ class LocalAirflow:
     """An Airflow with its state in ``home``: it restarts with its past runs and, if it is free, on the same port.
 
     All of it ends with this process, however it ends, unless it is started detached: services, executor workers, and
-    the Spark drivers of its tasks. Every user of this machine with access to the port is an administrator.
+    the Spark drivers of its tasks. Without ``users``, whoever on this machine has access to the port is an
+    administrator.
 
         with LocalAirflow(Path("build/airflow"), Path("dags"), connections={"kafka_default": {...}}) as airflow:
             run = airflow.api.trigger("my_dag")
 
     :param connections: Airflow's connections by id, as JSON-able data.
     :param variables: Airflow's variables by name.
+    :param users: the roles of users by name, ``admin``, ``op``, ``user`` or ``viewer``, at least one of them an admin;
+        see ``passwords``.
     :param settings: Airflow's settings by ``SECTION__NAME``, over those of this Airflow.
     :param python_path: folders that DAGs import from, besides ``dags``.
     :param watch_dags: read DAG files again when they change, instead of once.
@@ -51,6 +54,7 @@ class LocalAirflow:
         *,
         connections: Mapping[str, Mapping[str, Any]] | None = None,
         variables: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
         settings: Mapping[str, str] | None = None,
         python_path: Sequence[Path] = (),
         parallelism: int = 4,
@@ -60,6 +64,10 @@ class LocalAirflow:
         self.dags = dags.absolute()
         self.connections = dict(connections or {})
         self.variables = dict(variables or {})
+        self.users = dict(users or {})
+        self._admin = next((name for name, role in self.users.items() if role == "admin"), None)
+        if self.users and self._admin is None:
+            raise ValueError("none of the users is an admin: the DAGs could not be controlled over the API")
         self.settings = dict(settings or {})
         self._python_path = (self.dags, *(path.absolute() for path in python_path))
         self._parallelism = parallelism
@@ -74,11 +82,19 @@ class LocalAirflow:
         return self._known().url
 
     @property
+    def passwords(self) -> dict[str, str]:
+        """The passwords of its users by name."""
+        return passwords(self.home, self.users)
+
+    @property
     def api(self) -> AirflowApi:
-        """Its REST API, after the start."""
+        """Its REST API, after the start, as an administrator."""
         if self._api is None:
             self._api = AirflowApi(self.url)
-            self._api.login()
+            if self._admin is None:
+                self._api.login()
+            else:
+                self._api.login(self._admin, self.passwords[self._admin])
         return self._api
 
     def running(self) -> bool:
@@ -166,6 +182,7 @@ class LocalAirflow:
             self.dags,
             self._known(),
             parallelism=self._parallelism,
+            users=self.users,
             connections=self.connections,
             variables=self.variables,
             settings=self.settings,

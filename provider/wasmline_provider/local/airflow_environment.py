@@ -1,4 +1,4 @@
-"""The environment of a small Airflow: SQLite, a few local workers, all users administrators, this machine only."""
+"""The environment of a small Airflow: SQLite, a few local workers, this machine only; users by name, or all admins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from wasmline.local import service_folder
 from wasmline.local.ports import HOST, free_port, is_free
 
 FILE = "wasmline.json"
+PASSWORDS = "passwords.json"
 PORTS = ("api", "worker_log", "trigger_log")
 
 
@@ -51,12 +52,23 @@ def identity(home: Path, *, running: bool = False) -> Identity:
     return found
 
 
+def passwords(home: Path, users: Iterable[str]) -> dict[str, str]:
+    """Return the passwords of users, created at the first call, from the file in which Airflow looks them up."""
+    path = home / PASSWORDS
+    known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+    found = {user: known.get(user) or secrets.token_urlsafe(16) for user in users}
+    service_folder.own_folder(home)
+    service_folder.write(path, json.dumps(found), private=True)
+    return found
+
+
 def environment(
     home: Path,
     dags: Path,
     known: Identity,
     *,
     parallelism: int,
+    users: Mapping[str, str],
     connections: Mapping[str, Mapping[str, Any]],
     variables: Mapping[str, str],
     settings: Mapping[str, str],
@@ -73,7 +85,11 @@ def environment(
         "AIRFLOW_HOME": str(home),
         **{
             f"AIRFLOW__{name}": value
-            for name, value in {**_settings(home, dags, known, parallelism), **settings}.items()
+            for name, value in {
+                **_settings(home, dags, known, parallelism),
+                **_user_settings(home, users),
+                **settings,
+            }.items()
         },
         **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(value) for name, value in connections.items()},
         **{f"AIRFLOW_VAR_{name.upper()}": value for name, value in variables.items()},
@@ -88,7 +104,6 @@ def _settings(home: Path, dags: Path, known: Identity, parallelism: int) -> dict
         "CORE__EXECUTOR": "LocalExecutor",
         "CORE__PARALLELISM": str(parallelism),
         "CORE__FERNET_KEY": known.fernet_key,
-        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "CORE__EXECUTION_API_SERVER_URL": f"{known.url}/execution/",
         "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
         "API__HOST": HOST,
@@ -107,6 +122,17 @@ def _settings(home: Path, dags: Path, known: Identity, parallelism: int) -> dict
         "TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "WORKERS__SOCKET_CLEANUP_TIMEOUT": "5",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "30",
+    }
+
+
+def _user_settings(home: Path, users: Mapping[str, str]) -> dict[str, str]:
+    if not users:
+        return {"CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True"}
+    passwords(home, users)
+    return {
+        "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in users.items()),
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(home / PASSWORDS),
     }
 
 

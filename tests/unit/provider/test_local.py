@@ -46,6 +46,7 @@ def test_another_airflows_settings_do_not_leak_in(tmp_path: Path, monkeypatch: p
         tmp_path / "dags",
         identity(tmp_path),
         parallelism=3,
+        users={},
         connections={"kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": "here:1"}}},
         variables={"place": "here"},
         settings={"CORE__PARALLELISM": "5"},
@@ -56,6 +57,28 @@ def test_another_airflows_settings_do_not_leak_in(tmp_path: Path, monkeypatch: p
     assert json.loads(made["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"] == {"bootstrap.servers": "here:1"}
     assert made["AIRFLOW_VAR_PLACE"] == "here"
     assert made["AIRFLOW__CORE__PARALLELISM"] == "5", "a setting that is given is over its own"
+
+
+def test_users_have_roles_and_passwords_that_stay(tmp_path: Path) -> None:
+    airflow = LocalAirflow(tmp_path, tmp_path / "dags", users={"vera": "viewer", "ada": "admin"})
+    made = airflow.environment()
+    assert made["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] == "False"
+    assert made["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"] == "vera:viewer,ada:admin"
+    passwords = Path(made["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
+    assert json.loads(passwords.read_text()) == airflow.passwords
+    assert stat.S_IMODE(passwords.stat().st_mode) == 0o600
+    again = LocalAirflow(tmp_path, tmp_path / "dags", users={"ada": "admin", "uma": "user"})
+    assert again.passwords["ada"] == airflow.passwords["ada"]
+
+
+def test_without_users_everybody_is_an_administrator(tmp_path: Path) -> None:
+    made = LocalAirflow(tmp_path, tmp_path / "dags").environment()
+    assert made["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS"] == "True"
+
+
+def test_users_without_an_admin_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="admin"):
+        LocalAirflow(tmp_path, tmp_path / "dags", users={"vera": "viewer"})
 
 
 def test_without_a_terminal_each_change_is_a_line_once() -> None:
