@@ -213,6 +213,7 @@ class SupervisedStreams:
     def close(self) -> None:
         if self._pod is not None:
             kill(descendants(self._pod.pid))
+            self._pod.wait(START_TIMEOUT_S)
 
 
 @contextmanager

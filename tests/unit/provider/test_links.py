@@ -15,6 +15,7 @@ from airflow.sdk.execution_time.comms import XComResult
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 
+import wasmline_provider.links
 from wasmline_provider import run_wait
 from wasmline_provider.get_provider_info import get_provider_info
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -111,6 +112,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Links]:
     monkeypatch.setattr(KafkaHook, "aget_settings", settings)
     monkeypatch.setattr(JobTrigger, "_publish_spark_ui", published)
     monkeypatch.setattr(JobTrigger, "run", run)
+    monkeypatch.setattr(wasmline_provider.links, "PUBLISH_TIMEOUT_S", 300.0)  # a busy machine is no failure
+    monkeypatch.setattr(job_trigger, "TRIGGER_ANSWER_TIMEOUT_S", 300.0)
     monkeypatch.setattr(job_trigger, "cluster_clients", lambda settings: SimpleNamespace(reader=reader))
     return found
 
