@@ -6,79 +6,53 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.expected_conditions import element_to_be_clickable, presence_of_element_located
-from selenium.webdriver.support.ui import WebDriverWait
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
-DRIVER = shutil.which("chromedriver")
+WAIT_MS = 60_000
 
-WAIT_S = 60
-
-ARGUMENTS = (
-    "--headless=new",
-    "--window-size=1300,1600",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+ARGUMENTS = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
 
 
 @contextmanager
-def chromium(folder: Path) -> Iterator[Chrome]:
-    """Yield a browser with an empty profile in ``folder``."""
+def chromium() -> Iterator[Browser]:
+    """Yield a browser; each of its contexts has a profile of its own."""
     assert CHROMIUM is not None
-    options = ChromeOptions()
-    options.binary_location = CHROMIUM
-    for argument in (*ARGUMENTS, f"--user-data-dir={folder}"):
-        options.add_argument(argument)
-    if os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium's own does not start as root
-    browser = Chrome(options=options, service=Service(DRIVER))
-    try:
-        yield browser
-    finally:
-        browser.quit()
+    is_root = os.geteuid() == 0  # Chromium's own sandbox does not start as root
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, chromium_sandbox=not is_root, args=list(ARGUMENTS)
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 class TriggerForm:
     """The form with which a user triggers a DAG."""
 
-    def __init__(self, browser: Chrome, url: str, dag: str) -> None:
-        self._browser = browser
-        self._wait = WebDriverWait(browser, WAIT_S)
-        browser.get(f"{url}/dags/{dag}")
-        self._clickable('[data-testid="trigger-dag-button"]').click()
-        self._clickable('[data-testid="trigger-dag-submit"]', enabled=False)
+    def __init__(self, tab: Page, url: str, dag: str) -> None:
+        self._tab = tab
+        tab.goto(f"{url}/dags/{dag}")
+        tab.get_by_test_id("trigger-dag-button").click(timeout=WAIT_MS)
+        self._submit = tab.get_by_test_id("trigger-dag-submit")
+        self._submit.wait_for(timeout=WAIT_MS)
 
     def suggestions(self, field: str) -> list[str]:
         """Return what the drop-down of a field has."""
-        self._field(field)
-        options = self._browser.find_elements(By.CSS_SELECTOR, f'datalist[id="list_{field}"] option')
-        return [str(each.get_attribute("value")) for each in options]
+        self._field(field).wait_for(timeout=WAIT_MS)
+        options = self._tab.locator(f'datalist[id="list_{field}"] option')
+        return [str(each.get_attribute("value")) for each in options.all()]
 
     def fill(self, **fields: object) -> None:
         for name, value in fields.items():
-            field = self._field(name)
-            field.send_keys(Keys.CONTROL + "a", Keys.DELETE)
-            field.send_keys(str(value))
+            self._field(name).fill(str(value), timeout=WAIT_MS)
 
     def submit(self) -> None:
-        self._clickable('[data-testid="trigger-dag-submit"]').click()
+        self._submit.click(timeout=WAIT_MS)
 
-    def _field(self, name: str) -> WebElement:
-        found: WebElement = self._wait.until(presence_of_element_located((By.NAME, f"element_{name}")))
-        return found
-
-    def _clickable(self, selector: str, *, enabled: bool = True) -> WebElement:
-        condition = element_to_be_clickable if enabled else presence_of_element_located
-        found: WebElement = self._wait.until(condition((By.CSS_SELECTOR, selector)))
-        return found
+    def _field(self, name: str) -> Locator:
+        return self._tab.locator(f'[name="element_{name}"]').first

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
+from playwright.sync_api import Page, expect
 
-from support.browser import CHROMIUM, DRIVER, WAIT_S, TriggerForm, chromium
+from support.browser import CHROMIUM, WAIT_MS, TriggerForm, chromium
 from support.streams.identity_transform import deploy_identity
 from wasmline import dead_letters
 from wasmline.control import DeploymentSpec, DeploymentTopic, JobTopic, deploy, read_job_events
@@ -28,10 +26,9 @@ from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline.topic_partitions import TopicPartition
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="needs Chromium with its driver"),
-]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+
+WAIT_S = WAIT_MS / 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +82,21 @@ def orphan(on_call: OnCall) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
-        yield browser
+def tab() -> Iterator[Page]:
+    with chromium() as browser:
+        yield browser.new_page(viewport={"width": 1_300, "height": 1_600})
 
 
 class Forms:
     """Triggers DAGs from their forms in a browser."""
 
-    def __init__(self, airflow: Any, browser: Chrome) -> None:
+    def __init__(self, airflow: Any, tab: Page) -> None:
         self.airflow = airflow
-        self.browser = browser
+        self.tab = tab
 
     def open(self, dag: str) -> TriggerForm:
         self.airflow.api.unpause(dag)
-        return TriggerForm(self.browser, self.airflow.api.url, dag)
+        return TriggerForm(self.tab, self.airflow.api.url, dag)
 
     def run(self, dag: str, form: TriggerForm, **fields: object) -> str:
         """Fill in a form and submit it; return the run, once it has succeeded."""
@@ -116,8 +113,8 @@ class Forms:
 
 
 @pytest.fixture
-def forms(on_call: OnCall, airflow: Any, browser: Chrome) -> Forms:
-    return Forms(airflow, browser)
+def forms(on_call: OnCall, airflow: Any, tab: Page) -> Forms:
+    return Forms(airflow, tab)
 
 
 def test_an_orphan_is_stopped_and_its_progress_set(on_call: OnCall, forms: Forms, orphan: None) -> None:
@@ -157,9 +154,5 @@ def test_a_transform_is_rolled_back(on_call: OnCall, forms: Forms) -> None:
 
 def test_what_is_on_the_cluster_is_seen_in_the_browser(on_call: OnCall, forms: Forms) -> None:
     run = forms.run("list_jobs", forms.open("list_jobs"))
-    forms.browser.get(f"{forms.airflow.api.url}/dags/list_jobs/runs/{run}/tasks/list")
-
-    def is_seen(browser: Chrome) -> bool:
-        return on_call.job in browser.find_element(By.TAG_NAME, "body").text
-
-    WebDriverWait(forms.browser, WAIT_S).until(is_seen)
+    forms.tab.goto(f"{forms.airflow.api.url}/dags/list_jobs/runs/{run}/tasks/list")
+    expect(forms.tab.locator("body")).to_contain_text(on_call.job, timeout=WAIT_MS)

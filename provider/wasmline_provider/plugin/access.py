@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser as BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.core_api.security import GetUserDep as GetUserDep
 from airflow.api_fastapi.core_api.security import requires_access_view
@@ -35,8 +35,7 @@ def require_own_page(request: Request) -> None:
 
 def require_may_read_dag(user: BaseUser, dag_id: str) -> None:
     """Refuse a user who may not read a DAG. Raises HTTPException."""
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    if not get_auth_manager().is_authorized_dag(method="GET", details=details, user=user):
+    if not get_auth_manager().is_authorized_dag(method="GET", details=_details(dag_id), user=user):
         raise HTTPException(status.HTTP_403_FORBIDDEN, f"you may not read the DAG {dag_id}")
 
 
@@ -54,9 +53,27 @@ def may_act(user: BaseUser, dag_ids: Iterable[str], permission: str) -> bool:
     )
 
 
+def may_trigger(user: BaseUser, dag_id: str) -> bool:
+    """Return whether Airflow lets a user trigger a DAG."""
+    return get_auth_manager().is_authorized_dag(
+        method="POST", access_entity=DagAccessEntity.RUN, details=_details(dag_id), user=user
+    )
+
+
+def may_answer_approvals(user: BaseUser, dag_id: str) -> bool:
+    """Return whether Airflow lets a user answer what the tasks of a DAG ask, if they ask everybody."""
+    return get_auth_manager().is_authorized_dag(
+        method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=_details(dag_id), user=user
+    )
+
+
 def _may_edit(manager: BaseAuthManager[BaseUser], user: BaseUser, dag_id: str | None) -> bool:
-    team = DagModel.get_team_name(dag_id) if dag_id is not None else None
-    return manager.is_authorized_dag(method="PUT", details=DagDetails(id=dag_id, team_name=team), user=user)
+    return manager.is_authorized_dag(method="PUT", details=_details(dag_id), user=user)
+
+
+def _details(dag_id: str | None) -> DagDetails:
+    """Return what the auth manager is asked about: a DAG, or any for None."""
+    return DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id) if dag_id is not None else None)
 
 
 def _has_permission(manager: BaseAuthManager[BaseUser], user: BaseUser, permission: str) -> bool:

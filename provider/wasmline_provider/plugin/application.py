@@ -22,6 +22,8 @@ from wasmline_provider.plugin.access import (
     BaseUser,
     GetUserDep,
     may_act,
+    may_answer_approvals,
+    may_trigger,
     require_may_read_dag,
     require_own_page,
 )
@@ -108,10 +110,25 @@ def _add_cluster_views(app: FastAPI, page: Page) -> None:
 
     @app.get("/api/runs/{dag_id}/{run_id}")
     def run(
-        dag_id: str, run_id: str, user: GetUserDep, task: str | None = None, job: Names = (), transform: Names = ()
+        dag_id: str,
+        run_id: str,
+        user: GetUserDep,
+        task: str | None = None,
+        map_index: int | None = None,
+        job: Names = (),
+        transform: Names = (),
     ) -> Response:
         require_may_read_dag(user, dag_id)
-        return _json(page.run(dag_id, run_id, task_id=task, jobs=job, transforms=transform))
+        return _json(page.run(dag_id, run_id, task_id=task, map_index=map_index, jobs=job, transforms=transform))
+
+    @app.get("/api/permissions")
+    def permissions(user: GetUserDep, dag: Names = ()) -> Response:
+        """Answer what the user may ask Airflow itself for, which is what the browser does."""
+        allowed = {
+            each: {"may_trigger": may_trigger(user, each), "may_answer": may_answer_approvals(user, each)}
+            for each in dag
+        }
+        return _json({"dags": allowed})
 
 
 def _add_storage_views(app: FastAPI, page: Page) -> None:

@@ -95,7 +95,7 @@ def line_document(samples: Iterable[LineSample | None]) -> dict[str, list[float 
 def job_row(view: JobView) -> dict[str, Any]:
     """Return the row of a job."""
     overview, totals = view.overview, PartitionTotals.of(view.partitions)
-    report = overview.report
+    report, is_stream = overview.report, view.order.spec.stream is not None
     return {
         "job": view.order.spec.job,
         "run": view.order.spec.run,
@@ -112,8 +112,8 @@ def job_row(view: JobView) -> dict[str, Any]:
         "by": view.order.cause.by,
         "spark_ui": "" if report is None else report.spark_ui,
         "hosts": sorted({each.host for each in view.partitions if each.host}),
-        "running": _running(view.partitions),
-        "partitions": len(view.partitions),
+        "running": _running(view.partitions) if is_stream else None,
+        "partitions": len(view.partitions) if is_stream else None,
         "lag": totals.lag,
         "rate": LineSample.of(view.partitions).rate,
         "in_flight": totals.in_flight,
@@ -187,16 +187,18 @@ def run_document(
     run_id: str,
     *,
     task_id: str | None,
+    map_index: int | None,
     jobs: Collection[str],
     transforms: Collection[str],
 ) -> dict[str, Any]:
-    """Return what a run of a DAG, or one of its tasks, has ordered and changed on the cluster.
+    """Return what a run of a DAG, one of its tasks, or one of its mapped tasks has ordered and changed on the cluster.
 
     jobs, transforms: those that its tasks name: a task may have adopted the job of another run. With a task, only its
     own jobs count, and the changes of the transforms that it names.
     """
     name = f"{dag_id}/{run_id}"
-    ordered_by = name if task_id is None else f"{name}/{task_id}"
+    task = [] if task_id is None else [task_id] if map_index is None else [task_id, str(map_index)]
+    ordered_by = "/".join([name, *task])
     views = [view for view in state.jobs() if view.order.spec.job in jobs or _is_of(view.order.cause.run, ordered_by)]
     reports = [view.overview.report for view in views if view.overview.report is not None]
     changes = [
@@ -271,7 +273,9 @@ def _claim(claim: DriverClaim | None) -> dict[str, Any] | None:
 
 
 def _batch(batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: batch.get(name) for name in ("batch_id", "records_in", "records_out", "duration_ms")}
+    durations = batch.get("duration_ms")
+    duration_ms = durations.get("triggerExecution") if isinstance(durations, Mapping) else None
+    return {**{name: batch.get(name) for name in ("batch_id", "records_in", "records_out")}, "duration_ms": duration_ms}
 
 
 def _list(value: object) -> list[Any]:

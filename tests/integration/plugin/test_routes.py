@@ -41,6 +41,7 @@ TABLE: list[Row] = [
     ("GET", "/api/jobs/{job}", "/api/jobs/eta-job", None, READERS),
     ("GET", "/api/models/{name}", "/api/models/eta", None, READERS),
     ("GET", "/api/runs/{dag_id}/{run_id}", "/api/runs/retrain/run-1", None, READERS),
+    ("GET", "/api/permissions", "/api/permissions?dag=retrain", None, READERS),
     *(
         ("POST", f"/api/{kind}/{{name}}", f"/api/{kind}/{name}", {**target, **reason}, EDITORS)
         for name, target in TARGETS.items()
@@ -75,6 +76,13 @@ def test_a_route_is_for_its_roles(
         assert (answer.status_code not in (401, 403)) == is_allowed, (role, answer.text)
         assert answer.status_code != 500, answer.text  # nothing is deployed, and no cluster is connected
         assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_ask_airflow_for_what_it_may_do_there(client_of: Callable[[str], TestClient], role: str) -> None:
+    found = client_of(role).get("/wasmline/api/permissions", params={"dag": ["retrain", "promote"]}).json()
+    allowed = {"may_trigger": EDITORS[role], "may_answer": EDITORS[role]}
+    assert found == {"dags": {"retrain": allowed, "promote": allowed}}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,6 +96,8 @@ class CannedCluster:
     """The rows of a cluster, changed by tests; each change is told since the cursor before it.
 
     failing: the status that each request of data is answered with, or 0. chosen: the answer to the approval.
+    dags: the operators of each DAG that makes the asset of a model, by DAG; one without any is hidden from the user.
+    task_count: how many task instances a run has; Airflow gives a hundred at once.
     """
 
     transforms: dict[str, Json] = field(default_factory=dict)
@@ -109,11 +111,15 @@ class CannedCluster:
     models_state: str = "ready"
     unreadable: int = 0
     models_problem: str = ""
+    model_problem: str = ""
     redrive_problem: str = ""
     chosen: str = ""
     shows_payloads: bool = True
     failing: int = 0
     dead_letters: int = 3
+    dags: dict[str, list[str]] = field(default_factory=lambda: {DAG: ["TrainModelOperator", "PromoteModelOperator"]})
+    paused_dags: set[str] = field(default_factory=set)
+    task_count: int = 4
     large_partitions: int = 0
     _cursor: int = 1
     _told_models: dict[str, Json] = field(default_factory=dict)
@@ -224,6 +230,9 @@ class CannedCluster:
         row = self.models.get(name)
         if row is None:
             return None
+        if self.model_problem:
+            return {"state": "failed", "problem": self.model_problem, "row": row, "asset_uri": None, "versions": [],
+                    "decisions": [], "trigger": None}  # fmt: skip
         return {
             "state": "ready", "problem": "", "row": row, "asset_uri": ASSET_URI,
             "versions": [version(number) for number in range(5)],
@@ -271,25 +280,45 @@ class CannedCluster:
 
     def assets(self) -> Json:
         """Return api/v2/assets of Airflow."""
-        tasks = [{"dag_id": DAG, "task_id": "train"}, {"dag_id": DAG, "task_id": "promote"}]
+        tasks = [{"dag_id": dag, "task_id": task} for dag in self.dags for task in ("train", "promote")]
         other = {"uri": f"{ASSET_URI}-other", "producing_tasks": [{"dag_id": "other", "task_id": "train"}]}
         return {"assets": [{"uri": ASSET_URI, "producing_tasks": tasks}, other], "total_entries": 2}
 
-    def approvals(self, dag: str) -> Json:
+    def permissions(self, dags: Sequence[str]) -> Json:
+        """Return api/permissions."""
+        return {"dags": {dag: {"may_trigger": self.may_act, "may_answer": self.may_act} for dag in dags}}
+
+    def dag(self, dag: str) -> Json | None:
+        """Return api/v2/dags/DAG of Airflow."""
+        return {"dag_id": dag, "is_paused": dag in self.paused_dags} if self.dags.get(dag) else None
+
+    def tasks(self, dag: str) -> Json | None:
+        """Return api/v2/dags/DAG/tasks of Airflow."""
+        operators = self.dags.get(dag)
+        return {"tasks": [{"operator_name": each} for each in operators]} if operators else None
+
+    def approvals(self, dag: str) -> Json | None:
         """Return api/v2/dags/DAG/dagRuns/~/hitlDetails of Airflow: one that waits, and one whose task was cleared."""
+        if not self.dags.get(dag):
+            return None
         waiting = [] if self.chosen or dag != DAG else [approval(dag, "Promote eta@1.4.0?")]
         cleared = {**approval(dag, "An earlier question"), "task_instance": {"state": "failed"}}
         return {"hitl_details": [*waiting, cleared], "total_entries": 2}
 
-    def task_instances(self) -> Json:
-        """Return api/v2/dags/DAG/dagRuns/RUN/taskInstances of Airflow."""
+    def task_instances(self, query: Mapping[str, Sequence[str]]) -> Json:
+        """Return api/v2/dags/DAG/dagRuns/RUN/taskInstances of Airflow, of which the last ones name something."""
         fields = [("build", "WasmBuildOperator", {"project": "eta"}), ("deploy", "WasmDeployOperator", {"name": "eta"}),
                   ("stream", "SparkStreamOperator", {"job": "eta", "transform": "eta"}),
                   ("other", "BashOperator", {"name": "no transform"})]  # fmt: skip
         found = [
             {"task_id": task, "operator_name": operator, "rendered_fields": each} for task, operator, each in fields
         ]
-        return {"task_instances": found, "total_entries": len(found)}
+        more = max(0, self.task_count - len(found))
+        found = [*[{**found[-1], "task_id": f"other-{number}"} for number in range(more)], *found]
+        wanted = [each for each in found if query.get("task_id", [each["task_id"]]) == [each["task_id"]]]
+        offset = int(query.get("offset", ["0"])[0])
+        limit = min(100, int(query["limit"][0]))
+        return {"task_instances": wanted[offset : offset + limit], "total_entries": len(wanted)}
 
     def plan(self, action: str, body: Json) -> Json:
         """Return api/plans/ACTION."""
@@ -347,7 +376,8 @@ def letter(number: int, *, shows_payloads: bool) -> Json:
 
 def approval(dag: str, subject: str) -> Json:
     instance = {"dag_id": dag, "dag_run_id": RUN, "task_id": "approve", "map_index": -1, "state": "awaiting_input"}
-    body = "RMSE 4.19, the champion's 4.21.\nForward error 4.40, the champion's 4.38."
+    table = "| on | new | live |\n| --- | --- | --- |\n| vehicle\\=scooter \\| bike | 7 min | 8 min |"
+    body = f"**eta\\@1.4.0**: RMSE 4\\.19, the champion's 4.21.\n\n{table}\n\n{HOSTILE}\nForward error 4.40."
     return {"task_instance": instance, "subject": subject, "body": body, "options": ["Approve", "Reject"],
             "multiple": False, "params": {}, "created_at": "2026-11-27T07:45:00Z"}  # fmt: skip
 

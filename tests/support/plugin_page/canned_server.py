@@ -31,11 +31,18 @@ CONTENT_SECURITY_POLICY = (
 MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 FRAME = """<!doctype html><html lang="en"><title>Airflow</title>
-<style>html, body {{ margin: 0; height: 100% }} iframe {{ border: 0; width: 100%; height: 100% }}</style>
-<script>window.moves = []; addEventListener("popstate", () => moves.push(location.pathname));</script>
-<iframe title="Wasmline" sandbox="allow-scripts allow-same-origin allow-forms allow-downloads" src="{source}"></iframe>
+<style>html, body { margin: 0; height: 100% } iframe { border: 0; width: 100%; height: 100% }</style>
+<iframe title="Wasmline" sandbox="allow-scripts allow-same-origin allow-forms allow-downloads"></iframe>
+<script>
+window.moves = [];
+addEventListener("popstate", () => moves.push(location.pathname));
+const inner = location.pathname.slice("/plugin/wasmline".length) || "/wasmline/page";
+document.querySelector("iframe").src = inner + location.search + location.hash;
+history.replaceState(null, "", "/plugin/wasmline" + inner + location.search + location.hash);
+</script>
 """
-"""What Airflow is for the page: a frame with its sandbox, and a router that hears of changes of its history."""
+"""What Airflow is for the page: a frame with its sandbox, whose document is named by the address bar, and a router that
+hears of changes of its history."""
 
 
 class CannedServer:
@@ -75,12 +82,8 @@ class CannedServer:
                 return cluster.told(query.get("since", [None])[0])
             case ["lines"]:
                 return cluster.all_lines()
-            case ["assets"]:
-                return cluster.assets()
-            case ["dags", dag, "dagRuns", "~", "hitlDetails"]:
-                return cluster.approvals(dag)
-            case ["dags", _, "dagRuns", _, "taskInstances"]:
-                return cluster.task_instances()
+            case ["permissions"]:
+                return cluster.permissions(query["dag"])
             case ["transforms", _, "logs"]:
                 lines = [{"time_ms": now_ms() - 1_000 * (40 - at), "text": f"line {at}: {HOSTILE}"} for at in range(40)]
                 return {"lines": lines, "dropped": 12}
@@ -94,6 +97,22 @@ class CannedServer:
                     "dead-letters": cluster.letters, "records": cluster.record, "runs": cluster.run,
                 }  # fmt: skip
                 return answers[kind](*names) if kind in answers else None
+        return None
+
+    def airflow_data(self, parts: list[str], query: dict[str, list[str]]) -> Any:
+        """Return the answer of Airflow to a GET below ``api/v2/``; None is a 404."""
+        cluster = self.cluster
+        match parts:
+            case ["assets"]:
+                return cluster.assets()
+            case ["dags", dag]:
+                return cluster.dag(dag)
+            case ["dags", dag, "tasks"]:
+                return cluster.tasks(dag)
+            case ["dags", dag, "dagRuns", "~", "hitlDetails"]:
+                return cluster.approvals(dag)
+            case ["dags", _, "dagRuns", _, "taskInstances"]:
+                return cluster.task_instances(query)
         return None
 
 
@@ -113,12 +132,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._file("page.html")
             case ["wasmline", "static", *names]:
                 self._file("/".join(names))
-            case ["wasmline", "api", *names] | ["api", "v2", *names]:
+            case ["wasmline", "api", *names]:
                 with self.canned.delayed(address.path):
                     self._json(names[-1], lambda: self.canned.data(names, parse_qs(address.query)))
-            case ["frame", *_]:
-                source = "/wasmline/page" + (f"?{address.query}" if address.query else "")
-                self._send(200, "text/html", FRAME.format(source=source).encode())
+            case ["api", "v2", *names]:
+                self._json(names[-1], lambda: self.canned.airflow_data(names, parse_qs(address.query)))
+            case ["plugin", "wasmline", *_]:
+                self._send(200, "text/html", FRAME.encode())
             case _:
                 self._send(200, "text/html", b"<!doctype html><title>another page</title>")
 
@@ -198,7 +218,7 @@ def main() -> None:
         cluster.state, cluster.error = "away", "broker-1:9092: connection refused"
         cluster.read_ms = (cluster.read_ms or 0) - 190_000
     with canned_server(cluster, port=options.port) as server:
-        print(f"{server.url}/wasmline/page, in a frame: {server.url}/frame", flush=True)  # noqa: T201
+        print(f"{server.url}/wasmline/page, in a frame: {server.url}/plugin/wasmline", flush=True)  # noqa: T201
         threading.Event().wait()
 
 

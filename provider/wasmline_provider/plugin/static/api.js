@@ -50,8 +50,16 @@ async function request(url, options) {
   }
   const body = await bodyOf(response);
   if (response.ok && body !== null) return body;
-  const detail = typeof body?.detail === "string" ? body.detail : `${response.status} ${response.statusText}`.trim();
-  throw new ApiError(response.status, response.ok ? "the answer is not JSON" : detail);
+  throw new ApiError(response.status, response.ok ? "the answer is not JSON" : detailOf(body, response));
+}
+
+/** Return why a request was refused: a text, or a list of what its fields lack. */
+function detailOf(body, { status, statusText }) {
+  if (typeof body?.detail === "string") return body.detail;
+  if (Array.isArray(body?.detail)) {
+    return body.detail.map(({ loc, msg }) => `${[loc].flat().join(".")}: ${msg}`).join("; ");
+  }
+  return `${status} ${statusText}`.trim();
 }
 
 async function bodyOf(response) {

@@ -2,14 +2,16 @@
 
 import { answerApproval, triggerDag } from "./airflow_api.js";
 
-/** Retrain a model now, by a DAG that makes it; with several of them the reader chooses one. */
+/** Retrain a model now, by a DAG that trains it; with several of them the reader chooses one. @param {ModelDag[]} dags */
 export function retrain(page, row, dags) {
-  const options = dags.map((dag) => ({ value: dag, label: dag }));
+  const options = dags.map(({ dag_id, is_paused }) => ({ value: dag_id, label: is_paused ? `${dag_id} (paused)` : dag_id }));
+  const isPaused = (dag_id) => dags.find((each) => each.dag_id === dag_id).is_paused;
   const fields = dags.length > 1 ? async () => [{ name: "dag_id", label: "DAG", options }] : undefined;
   const plan = async (body) => ({
     title: `Retrain ${row.model}`,
     effects: [
       `The DAG ${body.dag_id} is triggered now, with its own parameters.`,
+      ...(isPaused(body.dag_id) ? ["It is paused: the run starts once somebody unpauses it in Airflow."] : []),
       "What it trains becomes the champion only if it passes the gate of the DAG.",
     ],
     fields: body, needs_reason: false, is_possible: true, problem: "",
@@ -18,7 +20,7 @@ export function retrain(page, row, dags) {
     const { dag_run_id } = await triggerDag(dag_id, reason);
     return { text: `run ${dag_run_id} of ${dag_id} is triggered` };
   };
-  const request = { action: "retrain", label: "Retrain", title: `Retrain ${row.model}`, body: { dag_id: dags[0] } };
+  const request = { action: "retrain", label: "Retrain", title: `Retrain ${row.model}`, body: { dag_id: dags[0].dag_id } };
   page.act({ ...request, fields, plan, act }, targetOf(row));
 }
 

@@ -6,11 +6,15 @@
 
 const NAME_COUNTS = { transforms: [0, 1], jobs: [0, 1], models: [0, 1], record: [3] };
 
-/** Return the run of `page?dag=…&run=…[&task=…]`, or null. */
+/**
+ * Return the run of `page?dag=…&run=…[&task=…[&map=…]]`, or null. `map` is a number of a mapped task only.
+ * @returns {?{dag: string, run: string, task: ?string, map_index: ?number}}
+ */
 export function runOf(search) {
   const query = new URLSearchParams(search);
-  const [dag, run, task] = ["dag", "run", "task"].map((name) => query.get(name));
-  return dag && run ? { dag, run, task: task || null } : null;
+  const [dag, run, task, map] = ["dag", "run", "task", "map"].map((name) => query.get(name));
+  if (!dag || !run) return null;
+  return { dag, run, task: task || null, map_index: task && /^\d+$/.test(map ?? "") ? Number(map) : null };
 }
 
 /** Return the route of a hash; without one the run of the address, or the transforms. @returns {Route} */

@@ -24,9 +24,9 @@ export function titleOf(text) {
   return truncated(text, MAX_TITLE_LETTERS);
 }
 
-/** Describe an untrusted text on one line: CSS cuts it, its title has more of it. */
+/** Describe an untrusted text on one line: CSS cuts it, its title has more of it; an empty one is unknown. */
 export function text(value, { className = "" } = {}) {
-  if (value === null || value === undefined) return unknown();
+  if (value === null || value === undefined || value === "") return unknown();
   return element("bdi", { class: `text ${className}`.trim(), title: titleOf(value) }, truncated(value));
 }
 

@@ -13,9 +13,9 @@ export function deadLettersSection(page, row, reasons) {
   const total = Object.values(reasons).reduce((sum, each) => sum + each, 0);
   const topic = row.dead_letter_topic;
   const opened = page.section(`dead letters of ${row.name}`, true, () => page.stopReading(path("dead-letters", topic)));
-  return section("Dead letters", { ...opened, note: `${plural(total, "dead letter")} of this generation` },
+  return section("Dead letters", { ...opened, note: `${plural(total, "dead letter")} of this run` },
     total === 0 ? element("p", { key: "no reasons", class: "empty" },
-      "No record was dead-lettered by the current generation.") : reasonsTable(page, row, reasons),
+      "No record was dead-lettered by this run of its job.") : reasonsTable(page, row, reasons),
     topic === null
       ? element("p", { key: "no topic", class: "empty" },
         "It has no dead-letter topic: a record that fails stops its partition. Deploy with one to keep such records.")

@@ -7,8 +7,8 @@ import { element } from "../elements.js";
 import { button, facts, failure, heading, note, section, waiting } from "../facts.js";
 import { pauseOrResumeJob, stopJob } from "../job_actions.js";
 import { table } from "../tables.js";
-import { count, number, plural, prose, text } from "../texts.js";
-import { age, ago, duration } from "../time.js";
+import { count, number, plural, prose, text, unknown } from "../texts.js";
+import { age, ago } from "../time.js";
 import { mode, states, work } from "./jobs.js";
 import { partitionsSection } from "./partitions.js";
 
@@ -43,7 +43,8 @@ function job(page, name, reading, mayAct) {
 function buttons(page, row) {
   if (row.wanted === "stopped") return [];
   const { label, act } = pauseOrResumeJob(page, row);
-  return [button(label, act, { key: "pause" }), button("Stop…", () => stopJob(page, row), { className: "danger" })];
+  const isFunction = row.mode !== "training" && row.transform === null; // a transform is paused itself
+  return [isFunction && button(label, act, { key: "pause" }), button("Stop…", () => stopJob(page, row), { className: "danger" })];
 }
 
 function summary(row) {
@@ -58,7 +59,7 @@ function summary(row) {
     ["Stuck keys", number(row.stuck_keys, { alarm: true })],
     ["Reported", ago(row.reported_ms)],
     ["Run", text(row.run)],
-    ["Started by", row.started_by ? runLink(row.started_by) : text(row.by || null)],
+    ["Started by", row.started_by ? runLink(row.started_by) : text(row.by)],
     ["Hosts", element("span", { class: "list" }, row.hosts.map((host) => text(host)))],
     ["Spark UI", row.spark_ui ? text(row.spark_ui, { className: "selectable" }) : undefined],
   ]);
@@ -72,7 +73,6 @@ function details(page, row, reading) {
     report !== null && reportSection(page, row, report),
     section("Driver and leases", {}, facts([
       ["Driver", claim === null ? "no driver has claimed it" : text(claim.driver)],
-      ["Leases end in", claim?.left_ms ? duration(claim.left_ms) : undefined],
       ["Epoch", claim === null ? undefined : number(claim.epoch)],
       ["Topic", claim === null ? undefined : text(claim.topic)],
       ["Claimed run", claim === null ? undefined : text(claim.run)],
@@ -116,7 +116,8 @@ function reportSection(page, row, report) {
 /** Describe dead letters by reason in one line, or their number. */
 export function deadLetters(reasons) {
   if (typeof reasons === "number") return number(reasons, { alarm: true });
-  const entries = Object.entries(reasons ?? {});
+  if (reasons === null || reasons === undefined) return unknown();
+  const entries = Object.entries(reasons);
   return entries.length === 0 ? "none" : text(entries.map(([reason, each]) => `${count(each)} ${reason}`).join(", "));
 }
 

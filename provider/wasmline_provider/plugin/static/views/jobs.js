@@ -54,7 +54,7 @@ function columns(page) {
       cell: (row) => number(row.stuck_keys, { alarm: true }) },
     { name: "hosts", label: "Hosts", cell: (row) => hosts(row.hosts) },
     { name: "started", label: "Started by",
-      cell: (row) => (row.started_by ? runLink(row.started_by, { isShort: true }) : text(row.by || null)) },
+      cell: (row) => (row.started_by ? runLink(row.started_by, { isShort: true }) : text(row.by)) },
     { name: "reported", label: "Reported", value: (row) => row.reported_ms, cell: (row) => ago(row.reported_ms) },
     ...(page.may_act ? [{ name: "act", label: "Action", cell: (row) => row.wanted !== "stopped"
       && button("Stop…", () => stopJob(page, row), { name: `Stop ${row.job}`, className: "small" }) }] : []),

@@ -1,11 +1,12 @@
 /** One model: its champion and challengers, the decisions on them, and what would start a retraining. */
 
-import { retrainings } from "../airflow_api.js";
+import { retrainingsReader } from "../airflow_api.js";
 import { runLink } from "../airflow_links.js";
 import { path } from "../api.js";
 import { badge } from "../badges.js";
 import { element } from "../elements.js";
 import { askedFor, button, facts, failure, heading, note, section, waiting } from "../facts.js";
+import { markdown } from "../markdown.js";
 import { answer, retrain } from "../model_actions.js";
 import { plot } from "../plot.js";
 import { table } from "../tables.js";
@@ -27,7 +28,7 @@ function airflowOf(page, details) {
   const asset_uri = details?.asset_uri;
   if (!asset_uri) return null;
   return page.reading(`Airflow ${asset_uri}`, {
-    read: (signal) => retrainings(asset_uri, signal), interval_ms: AIRFLOW_INTERVAL_MS,
+    read: retrainingsReader(asset_uri), interval_ms: AIRFLOW_INTERVAL_MS,
   });
 }
 
@@ -40,8 +41,8 @@ function model(page, name, reading) {
   }
   const states = [serving(row), askedFor(page.asked.of("models", name))];
   const airflow = airflowOf(page, reading.value);
-  const dags = airflow?.value?.dags ?? [];
-  const buttons = page.may_act && dags.length > 0 ? [button("Retrain now…", () => retrain(page, row, dags))] : [];
+  const dags = (airflow?.value?.dags ?? []).filter((dag) => dag.trains && dag.may_trigger);
+  const buttons = dags.length > 0 ? [button("Retrain now…", () => retrain(page, row, dags))] : [];
   return [
     heading({ ...back, states, buttons }),
     note("Problem", row.problem, "bad"),
@@ -57,13 +58,19 @@ function model(page, name, reading) {
 }
 
 function details(page, row, reading, airflow) {
-  const { state, problem, versions, decisions, trigger } = reading.value;
+  const { state, problem, versions } = reading.value;
   if (state === "reading" && versions.length === 0) return [waiting({ problem: null }, "its versions")];
   return [
     failure(reading),
     note("The models cannot be read now", problem, "bad"),
     airflow && failure(airflow),
     ...(airflow?.value?.approvals ?? []).map((each) => approval(page, row, each)),
+    ...(state === "failed" && versions.length === 0 ? [] : versionsAndDecisions(page, row, reading.value)),
+  ];
+}
+
+function versionsAndDecisions(page, row, { versions, decisions, trigger }) {
+  return [
     section("Errors over versions", { note: "of the target's unit; less is better" }, plot({
       label: `Errors of ${row.model}`,
       versions: versions.map((each) => each.version),
@@ -86,9 +93,9 @@ function approval(page, row, each) {
   const key = `approval ${each.dag_id} ${each.run_id} ${each.task_id} ${each.map_index}`;
   return element("section", { key, class: "approval", "aria-label": "Pending approval" },
     element("h2", { class: "prose" }, prose(each.subject)),
-    each.body && element("p", null, prose(each.body)),
+    each.body && markdown(each.body, "What is asked"),
     element("p", { class: "quiet" }, "Asked ", ago(each.created_ms), " by ", runLink(each)),
-    page.may_act && each.takes_options
+    each.may_answer && each.takes_options
       ? element("div", { class: "buttons" }, each.options.map((option, index) => button(option,
         () => answer(page, row, each, option), { className: index === 0 ? "primary" : null })))
       : element("p", { class: "quiet" }, "It is answered at its task in Airflow."));

@@ -22,7 +22,7 @@ function record(page, name, url) {
   const parts = [heading({ back: "#/transforms", backLabel: "All transforms", name })];
   if (reading.value === null) return [...parts, waiting(reading, "the record")];
   const { state, problem, record: first } = reading.value;
-  if (state !== "reading") reading.stop(); // a record does not change
+  if (state === "ready") reading.stop(); // a record does not change
   const absent = page.shows_payloads ? "null" : "not shown";
   return [
     ...parts,

@@ -17,31 +17,32 @@ import { transformsTable } from "./transforms.js";
 
 const NAMES_AGE_MS = 10_000;
 
-export function runView(page, { dag, run, task }) {
-  const reading = page.reading(`${path("runs", dag, run)} ${task}`, { read: runReader({ dag, run, task }) });
-  return { title: task ?? run, draw: () => whatItDid(page, { dag, run, task }, reading) };
+export function runView(page, run) {
+  const reading = page.reading("the run of the address", { read: runReader(run) });
+  return { title: run.task ?? run.run, draw: () => whatItDid(page, run, reading) };
 }
 
 /** Return a function that reads what a run did. The names that its tasks have are read from time to time. */
-function runReader({ dag, run, task }) {
+function runReader({ dag, run, task, map_index }) {
   let named = null;
   let named_at = 0;
   return async (signal) => {
     if (Date.now() - named_at > NAMES_AGE_MS) {
-      named = await namedByTasks({ dag, run, task }, signal);
+      named = await namedByTasks({ dag, run, task, map_index }, signal);
       named_at = Date.now();
     }
     const query = new URLSearchParams(task === null ? [] : [["task", task]]);
+    if (map_index !== null) query.set("map_index", map_index);
     for (const each of named.jobs) query.append("job", each);
     for (const each of named.transforms) query.append("transform", each);
     return get(`${path("runs", dag, run)}?${query}`, signal);
   };
 }
 
-function whatItDid(page, { dag, run, task }, reading) {
+function whatItDid(page, { dag, run, task, map_index }, reading) {
   const head = element("div", { key: "heading", class: "heading" },
     element("h1", { tabindex: "-1", class: "small-title" }, task === null ? "Run " : "Task ",
-      runLink({ dag_id: dag, run_id: run, task_id: task }, { className: "text" })));
+      runLink({ dag_id: dag, run_id: run, task_id: task, map_index }, { className: "text" })));
   if (reading.value === null) return [head, waiting(reading, "what it did")];
   const parts = sections(page, reading.value).filter(Boolean);
   return [head, failure(reading), ...(parts.length > 0 ? parts : [nothing(task)])];
