@@ -36,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock docs fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
+.PHONY: install lint format lock docs pictures fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -58,6 +58,9 @@ LONG := WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_time
 docs: $(INSTALLED) ## fill the operators' pages from the code, check every link, build the documentation into site/
 	@AIRFLOW_HOME=$(CURDIR)/build/docs PYTHONPATH=tests $(BIN)/python -P -m support.operator_pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: $(INSTALLED) ## the pictures of the page, of a real Airflow in Chromium, for the documentation (about six minutes)
+	@WASMLINE_PICTURES=$(CURDIR)/docs/pictures $(LONG) tests/system/test_page.py
 
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) $(LONG) tests/fuzz tests/integration/wasm/test_go_memory.py \

@@ -44,8 +44,17 @@ def airflow_settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
+def airflow_users() -> dict[str, str]:
+    """The roles of Airflow's users by name; without any, everybody is an administrator."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 def airflow(
-    kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory, airflow_settings: dict[str, str]
+    kafka: RunningKafka,
+    tmp_path_factory: pytest.TempPathFactory,
+    airflow_settings: dict[str, str],
+    airflow_users: dict[str, str],
 ) -> Iterator[RunningAirflow]:
     """The DAGs of this repository and of these tests, on a real scheduler, executor and triggerer."""
     home = tmp_path_factory.mktemp("demo")
@@ -63,5 +72,8 @@ def airflow(
         dags.mkdir()
         for path in (*(REPOSITORY / "dags").iterdir(), *(REPOSITORY / "tests" / "system" / "dags").glob("*.py")):
             (dags / path.name).symlink_to(path)
-        with LocalAirflow(home / "airflow", dags, connections=connections, settings=airflow_settings) as local:
+        local = LocalAirflow(
+            home / "airflow", dags, connections=connections, settings=airflow_settings, users=airflow_users
+        )
+        with local:
             yield RunningAirflow(local=local, api=local.api, home=home)

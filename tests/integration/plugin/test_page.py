@@ -112,6 +112,24 @@ def test_a_transform_is_shown_with_its_job_and_its_lag(
     assert page.get("lines")["transforms"][deployed.name]["rate"][-1] is not None
 
 
+def test_a_mapped_task_is_shown_with_its_own_jobs(
+    kafka: RunningKafka, open_page: Callable[..., PageClient], deployed: DeploymentSpec
+) -> None:
+    page = open_page(kafka)
+    with closing(JobTopic(kafka.config)) as jobs:
+        for index in (1, 11):
+            spec = JobSpec(
+                job=f"{deployed.name}-{index}", run="r", storage="/s", stream=StreamSpec(transform=f"t{index}")
+            )
+            jobs.submit(spec, cause=ChangeCause(run=f"mapped/run-1/stream/{index}"))
+
+    def shown(query: str) -> list[str]:
+        return [each["job"] for each in page.get(f"runs/mapped/run-1?{query}")["jobs"]]
+
+    assert wait_until(lambda: len(shown("task=stream")) == 2, WAIT_S)
+    assert shown("task=stream&map_index=1") == [f"{deployed.name}-1"]
+
+
 def test_only_what_has_changed_is_sent_again(
     kafka: RunningKafka, open_page: Callable[..., PageClient], deployed: DeploymentSpec
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, FrameLocator, Locator, Page, expect
+from playwright.sync_api import Browser, FloatRect, FrameLocator, Locator, Page, ViewportSize, expect
 
 WAIT_MS = 60_000
 
@@ -16,9 +16,13 @@ class AirflowPage:
     :param pictures: the folder of its screenshots.
     """
 
-    def __init__(self, context: BrowserContext, url: str, pictures: Path) -> None:
+    width = 1_400
+    height = 900
+
+    def __init__(self, browser: Browser, url: str, pictures: Path) -> None:
+        size = ViewportSize(width=self.width, height=self.height)
+        context = self.context = browser.new_context(viewport=size, color_scheme="light")
         context.set_default_timeout(WAIT_MS)
-        self.context = context
         self.tab: Page = context.new_page()
         self.url = url
         self.frame: FrameLocator = self.tab.frame_locator('iframe[title="Wasmline"]')
@@ -69,7 +73,8 @@ class AirflowPage:
         self.see(f'dialog button.primary:text-is("{label}")').click()
         expect(self.see("dialog")).not_to_be_visible(timeout=WAIT_MS)
 
-    def picture(self, name: str) -> None:
-        """Take a screenshot of the tab."""
+    def picture(self, name: str, *, height: int = height) -> None:
+        """Take a screenshot of the upper part of the tab."""
         self.tab.wait_for_timeout(500)
-        self.tab.screenshot(path=self._pictures / f"{name}.png")
+        clip = FloatRect(x=0, y=0, width=self.width, height=height)
+        self.tab.screenshot(path=self._pictures / f"{name}.png", clip=clip)
