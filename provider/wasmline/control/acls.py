@@ -83,7 +83,6 @@ PARTS: Mapping[str, tuple[Acl, ...]] = {
         _group("wasmline.<job>", "Describe"),
     ),
     "page": (
-        CONTROL,
         *(_topic(each, "Read") for each in (DEPLOYMENTS, HISTORY, JOBS, REDRIVES, STATUS, LOGS)),
         _topic("<input>", "Read"),
         _topic("<output>", "Read"),
