@@ -53,7 +53,8 @@ async function dagOf(dag_id, signal) {
   const found = await orAbsent(Promise.all([get(url, signal), get(`${url}/tasks`, signal)]), null);
   if (found === null) return null;
   const [{ is_paused }, { tasks }] = found;
-  return { dag_id, is_paused, trains: tasks.some(({ operator_name }) => operator_name?.endsWith("TrainModelOperator")) };
+  const trains = tasks.some(({ operator_name }) => operator_name?.endsWith("TrainModelOperator"));
+  return { dag_id, is_paused, trains };
 }
 
 /** @returns {Promise<Approval[]>} */

@@ -9,7 +9,8 @@ import { element } from "./elements.js";
 import { titleOf, truncated } from "./texts.js";
 
 /** Describe a link to a DAG run, or to a task's instance in it; its label is the run, or in short the DAG. */
-export function runLink({ dag_id, run_id, task_id = null, map_index = null }, { isShort = false, className = "text" } = {}) {
+export function runLink(instance, { isShort = false, className = "text" } = {}) {
+  const { dag_id, run_id, task_id = null, map_index = null } = instance;
   const mapped = map_index === null || map_index < 0 ? [] : ["mapped", String(map_index)];
   const parts = ["dags", dag_id, "runs", run_id, ...(task_id ? ["tasks", task_id, ...mapped] : [])];
   const label = [dag_id, run_id, task_id, mapped[1]].filter(Boolean).join(" · ");

@@ -1,4 +1,4 @@
-/** The part of Markdown in which approvals are written: paragraphs, bold text and tables. Anything else stays as it is. */
+/** The part of Markdown in which approvals are written: paragraphs, bold text and tables. All else stays as it is. */
 
 import { element } from "./elements.js";
 import { prose, text } from "./texts.js";

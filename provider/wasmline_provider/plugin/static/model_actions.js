@@ -2,9 +2,10 @@
 
 import { answerApproval, triggerDag } from "./airflow_api.js";
 
-/** Retrain a model now, by a DAG that trains it; with several of them the reader chooses one. @param {ModelDag[]} dags */
+/** Retrain a model now, by one of the DAGs that train it, which the reader chooses. @param {ModelDag[]} dags */
 export function retrain(page, row, dags) {
-  const options = dags.map(({ dag_id, is_paused }) => ({ value: dag_id, label: is_paused ? `${dag_id} (paused)` : dag_id }));
+  const labelOf = ({ dag_id, is_paused }) => (is_paused ? `${dag_id} (paused)` : dag_id);
+  const options = dags.map((dag) => ({ value: dag.dag_id, label: labelOf(dag) }));
   const isPaused = (dag_id) => dags.find((each) => each.dag_id === dag_id).is_paused;
   const fields = dags.length > 1 ? async () => [{ name: "dag_id", label: "DAG", options }] : undefined;
   const plan = async (body) => ({
@@ -20,7 +21,8 @@ export function retrain(page, row, dags) {
     const { dag_run_id } = await triggerDag(dag_id, reason);
     return { text: `run ${dag_run_id} of ${dag_id} is triggered` };
   };
-  const request = { action: "retrain", label: "Retrain", title: `Retrain ${row.model}`, body: { dag_id: dags[0].dag_id } };
+  const [{ dag_id: first }] = dags;
+  const request = { action: "retrain", label: "Retrain", title: `Retrain ${row.model}`, body: { dag_id: first } };
   page.act({ ...request, fields, plan, act }, targetOf(row));
 }
 

@@ -44,7 +44,10 @@ function buttons(page, row) {
   if (row.wanted === "stopped") return [];
   const { label, act } = pauseOrResumeJob(page, row);
   const isFunction = row.mode !== "training" && row.transform === null; // a transform is paused itself
-  return [isFunction && button(label, act, { key: "pause" }), button("Stop…", () => stopJob(page, row), { className: "danger" })];
+  return [
+    isFunction && button(label, act, { key: "pause" }),
+    button("Stop…", () => stopJob(page, row), { className: "danger" }),
+  ];
 }
 
 function summary(row) {
