@@ -57,8 +57,9 @@ def passwords(home: Path, users: Iterable[str]) -> dict[str, str]:
     path = home / PASSWORDS
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     found = {user: known.get(user) or secrets.token_urlsafe(16) for user in users}
-    service_folder.own_folder(home)
-    service_folder.write(path, json.dumps(found), private=True)
+    if found != known:
+        service_folder.own_folder(home)
+        service_folder.write(path, json.dumps(found), private=True)
     return found
 
 

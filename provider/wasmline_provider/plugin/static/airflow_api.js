@@ -9,6 +9,7 @@
  */
 
 import { get, send } from "./api.js";
+import { rarely } from "./reading.js";
 
 const AIRFLOW = "../api/v2";
 const PAGE_ROWS = 100; // Airflow gives no more at once
@@ -22,13 +23,9 @@ const WAITING = ["deferred", "awaiting_input"];
  * The DAGs are read from time to time; one that Airflow does not let the user see is left out.
  */
 export function retrainingsReader(asset_uri) {
-  let dags = null;
-  let read_at = 0;
+  const readDags = rarely((signal) => producingDags(asset_uri, signal), DAGS_AGE_MS);
   return async (signal) => {
-    if (Date.now() - read_at > DAGS_AGE_MS) {
-      dags = await producingDags(asset_uri, signal);
-      read_at = Date.now();
-    }
+    const dags = await readDags(signal);
     return { dags, approvals: (await Promise.all(dags.map((dag) => approvalsOf(dag, signal)))).flat() };
   };
 }

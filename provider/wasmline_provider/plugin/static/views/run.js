@@ -6,6 +6,7 @@ import { get, path } from "../api.js";
 import { badge } from "../badges.js";
 import { element } from "../elements.js";
 import { facts, failure, note, section, waiting } from "../facts.js";
+import { rarely } from "../reading.js";
 import { to } from "../route.js";
 import { table } from "../tables.js";
 import { link, number, plural, text } from "../texts.js";
@@ -23,14 +24,11 @@ export function runView(page, run) {
 }
 
 /** Return a function that reads what a run did. The names that its tasks have are read from time to time. */
-function runReader({ dag, run, task, map_index }) {
-  let named = null;
-  let named_at = 0;
+function runReader(at) {
+  const { dag, run, task, map_index } = at;
+  const readNames = rarely((signal) => namedByTasks(at, signal), NAMES_AGE_MS);
   return async (signal) => {
-    if (Date.now() - named_at > NAMES_AGE_MS) {
-      named = await namedByTasks({ dag, run, task, map_index }, signal);
-      named_at = Date.now();
-    }
+    const named = await readNames(signal);
     const query = new URLSearchParams(task === null ? [] : [["task", task]]);
     if (map_index !== null) query.set("map_index", map_index);
     for (const each of named.jobs) query.append("job", each);
