@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from wasmline.control.retrain_status import RetrainStatus
 from wasmline.documents import decode
 from wasmline.errors import DeploymentNotFound, JobNotFound, UnsupportedSpecVersion
 from wasmline.job_specs import JobReport
-from wasmline.partition_status import PartitionStatus
+from wasmline.partition_status import IDLE_AFTER_MS, PartitionStatus
 from wasmline.printable import bounded_line
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,8 @@ class ClusterState:
         self._reports: dict[str, dict[str, JobReport]] = {}
         self._claims: dict[str, DriverClaim] = {}
         self._statuses: dict[str, dict[int, PartitionStatus]] = {}
+        self._reported_ms: dict[str, int] = {}
+        """When a partition of each job was reported last, until the job is idle."""
         self._histories: dict[str, dict[int, dict[bytes, bytes]]] = {}
         self._generations: dict[str, list[GenerationHistory]] = {}
         """Decoded histories, until they change."""
@@ -216,7 +218,7 @@ class ClusterState:
         self._forget_transform(job)
         if order is None:
             tables: tuple[dict[str, Any], ...] = (self._orders, self._reports, self._claims, self._statuses)
-            for table in (*tables, self._conditions):
+            for table in (*tables, self._conditions, self._reported_ms):
                 table.pop(job, None)
             return
         self._orders[job] = order
@@ -252,6 +254,7 @@ class ClusterState:
             if status.transform:
                 self._record_minute(status.transform, min(status.updated_ms, self._now_ms))
             statuses[int(number)] = status
+            self._reported_ms[job] = max(status.updated_ms, self._reported_ms.get(job, 0))
         self._touch_job(job)
 
     def _apply_log_line(self, transform: str, value: bytes | None, time_ms: int) -> None:
@@ -302,13 +305,16 @@ class ClusterState:
                 self._touch("jobs", job)
 
     def tick(self, now_ms: int) -> None:
-        """Take the time: drivers fall silent by it, and minutes end."""
+        """Take the time: drivers fall silent by it, partitions idle, and minutes end."""
         self._now_ms = now_ms
         for job in self._orders:
             condition = self._overview(job).condition(now_ms)
             if self._conditions.get(job) != condition:
                 self._conditions[job] = condition
                 self._touch_job(job)
+        for job in [job for job, time_ms in self._reported_ms.items() if now_ms - time_ms >= IDLE_AFTER_MS]:
+            del self._reported_ms[job]
+            self._touch_job(job)
         if now_ms - self._sampled_ms >= SAMPLE_INTERVAL_MS:
             self._sampled_ms = now_ms
             for name in self.deployments:
@@ -341,7 +347,10 @@ class ClusterState:
             return None
         overview = self._overview(job)
         condition = overview.condition(self._now_ms)
-        partitions = tuple(self._current(each, runs=condition == "running") for each in self._last_topic(job))
+        partitions = tuple(
+            each.at(self._now_ms, self._ends.get(each.topic, {}).get(each.partition), runs=condition == "running")
+            for each in self._last_topic(job)
+        )
         return JobView(overview=overview, condition=condition, partitions=partitions)
 
     def require_deployment(self, name: str) -> Deployment:
@@ -442,13 +451,6 @@ class ClusterState:
         elif work in self.deployments:
             topic = self.deployments[work].spec.input_topic
         return sorted((each for each in known if each.topic == topic), key=attrgetter("partition"))
-
-    def _current(self, status: PartitionStatus, *, runs: bool) -> PartitionStatus:
-        """Return a status with the lag of now; without a run that works it is stopped, as a killed driver leaves its
-        last one. A topic that was created again ends before the offset, and its lag is not known."""
-        state = "stopped" if not runs and status.state in ("running", "paused") else status.state
-        end = self._ends.get(status.topic, {}).get(status.partition, -1)
-        return replace(status, state=state, lag=end - status.offset if end >= status.offset else status.lag)
 
 
 def _dag_run(run: str) -> str:

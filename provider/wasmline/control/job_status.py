@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wasmline.clock import now_ms
 from wasmline.control.job_topic import JobOrder, JobTopic
 from wasmline.control.status_topic import StatusTopic
 from wasmline.errors import TopicNotFound
@@ -82,9 +83,7 @@ class JobStatusReader:
             return
         for each in known:
             if each.partition in ends:
-                # The last status from a killed driver is out of date.
-                state = "stopped" if over and each.state in ("running", "paused") else each.state
-                yield replace(each, state=state, lag=max(0, ends[each.partition] - each.offset))
+                yield each.at(now_ms(), ends[each.partition], runs=not over)
 
     def close(self) -> None:
         """Close the Kafka clients."""

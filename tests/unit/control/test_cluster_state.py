@@ -24,7 +24,7 @@ from wasmline.control.deployment_history import event_record
 from wasmline.control.redrive_topic import DeadLetterSelection
 from wasmline.documents import encode
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.partition_status import PartitionStatus
+from wasmline.partition_status import IDLE_AFTER_MS, PartitionStatus
 
 NOW = 1_800_000_000_000
 
@@ -189,6 +189,25 @@ def test_a_driver_falls_silent_by_the_time(cluster: Cluster) -> None:
     assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
     view = cluster.state.require_job("eta-job")
     assert (view.condition, [each.state for each in view.partitions]) == ("silent", ["stopped"])
+
+
+def test_a_stream_without_lag_is_idle_after_a_while(cluster: Cluster) -> None:
+    cluster.deploy(deployment())
+    cluster.order(order(), updated_ms=NOW + 60_000)
+    cluster.report(status(0, lag=0), status(1, lag=3))
+    cluster.state.tick(NOW)
+    cluster.state.tick(NOW + IDLE_AFTER_MS - 1)
+    before = cluster.state.number
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [2.5, 2.5]
+    cluster.state.tick(NOW + IDLE_AFTER_MS)
+    assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
+    assert cluster.state.changed_since(before, "jobs").keys() == {"eta-job"}
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [0.0, 2.5]
+    idle = cluster.state.number
+    cluster.state.tick(NOW + IDLE_AFTER_MS + 1)
+    assert cluster.state.number == idle
+    cluster.report(status(0, lag=0, updated_ms=NOW + IDLE_AFTER_MS))
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [2.5, 2.5]
 
 
 def test_changes_are_told_once_also_of_what_is_gone(cluster: Cluster) -> None:
