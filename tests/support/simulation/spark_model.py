@@ -141,11 +141,11 @@ class Attempt:
 
     def __init__(self, spark: Spark, number: int, task: Callable[[], Any]) -> None:
         self.process = spark.worker()
-        self.process.slept_s = 0.0  # before this task is nothing to it
         self._busy = spark.cluster.executors.setdefault(self.process.run, [])
         self._busy.append(self.process)
 
         def call() -> Any:
+            self.process.slept_s = 0.0  # before its first step is nothing to it
             self.process.globals["task"] = {"number": number}
             return task()
 
