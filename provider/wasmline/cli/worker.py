@@ -18,6 +18,7 @@ from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, Handler
 from wasmline.consumer.handler_adapters import Handler
 from wasmline.control import DeploymentSpec, require_topics
 from wasmline.digests import digest_of
+from wasmline.garbage_collection import collect_rarely
 from wasmline.job_offsets.catch_up import CatchUpTarget, snapshot_end_offsets
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, TransformHandler
@@ -133,6 +134,7 @@ def worker(
         exact = options.delivery is Delivery.EXACTLY_ONCE
         ended = partial(CatchUpTarget(config, snapshot_end_offsets(config, options.topics)).reached, committed=exact)
     consumer = ParallelConsumer(options)
+    collect_rarely()
     with _metrics(consumer, metrics_port):
         run_until_signalled(consumer, handler, ended)
 

@@ -7,7 +7,6 @@ its lease.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from wasmline.documents import decode, plain
+from wasmline.garbage_collection import collect_rarely
 from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig
@@ -74,7 +74,7 @@ class LeaseReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, LeasePartition)
-        _freeze_imported_objects()
+        _tune_garbage_collection()
         with under_watchdog(DEFAULT_TIMINGS.renewal_timeout_s) as beat:
             yield from LeaseWorker(partition.config, partition.lease, beat).run()
 
@@ -111,13 +111,13 @@ _leases = itertools.count(1)
 """Counts this process's leases: after the first one, all modules that a lease needs are imported."""
 
 
-def _freeze_imported_objects() -> None:
+def _tune_garbage_collection() -> None:
     """Exclude the objects that the first lease needed from the garbage collection that Spark runs between tasks.
 
     It would scan every imported module, for 30 ms of CPU or more while other partitions wait for their next lease.
     """
     if next(_leases) == 2:
-        gc.freeze()
+        collect_rarely()
 
 
 def _to_offset(lease_round: LeaseRound) -> dict[str, Any]:
