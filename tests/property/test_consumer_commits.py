@@ -35,6 +35,7 @@ from wasmline.consumer.runtime import committer as progress_module
 from wasmline.consumer.runtime import control_loop as owner_module
 from wasmline.consumer.runtime import partition_lifecycle
 from wasmline.consumer.runtime.control_loop import ControlLoop
+from wasmline.consumer.runtime.executors import Mailbox
 from wasmline.consumer.state.work_manager import Batch, PartitionWork
 from wasmline.consumer.timings import Timings
 from wasmline.errors import (
@@ -225,10 +226,11 @@ class Handlers:
 
     def __init__(self, check: Callable[[Sequence[Batch]], None], room: int) -> None:
         self.room = room
+        self.takes_columns = False
         self.batches: list[Batch] = []
         self._check = check
 
-    def submit(self, batches: Sequence[Batch]) -> None:
+    def submit(self, batches: Sequence[Any]) -> None:
         self._check(batches)
         self.batches += batches
 
@@ -318,7 +320,7 @@ class Commits(RuleBasedStateMachine):
         self.produce(1, Random(2))
 
     def start(self) -> None:
-        self.mailbox: SimpleQueue[Batch | None] = SimpleQueue()
+        self.mailbox: Mailbox = SimpleQueue()
         self.handlers = Handlers(self.only_what_lets_outputs_go, self.room)
         self.backend = MemoryBackend(self.cluster, self.options)
         self.sink = Sink(self.cluster)

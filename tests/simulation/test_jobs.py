@@ -42,9 +42,11 @@ STEPS = st.sampled_from([1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
 class Jobs(RuleBasedStateMachine):
     """One job."""
 
-    @initialize(partitions=st.integers(1, 3), starting=st.sampled_from(["earliest", "latest"]))
-    def begin(self, partitions: int, starting: str) -> None:
-        self.history = History(partitions=partitions, starting=starting)
+    @initialize(
+        partitions=st.integers(1, 3), starting=st.sampled_from(["earliest", "latest"]), takes_columns=st.booleans()
+    )
+    def begin(self, partitions: int, starting: str, takes_columns: bool) -> None:
+        self.history = History(partitions=partitions, starting=starting, takes_columns=takes_columns)
 
     @rule(partition=st.integers(0, 2), count=st.integers(1, 12), fate=st.sampled_from(FATES), is_slow=st.booleans())
     def produce(self, partition: int, count: int, fate: str, is_slow: bool) -> None:

@@ -21,7 +21,7 @@ from wasmline.digests import digest_of
 from wasmline.garbage_collection import collect_rarely
 from wasmline.job_offsets.catch_up import CatchUpTarget, snapshot_end_offsets
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, TransformHandler
+from wasmline.pipeline.transform_handler import BUFFERED_RECORDS, MAX_CALL_RECORDS, TransformHandler
 
 UNPUBLISHED = "unpublished"
 """The version of an unpublished module."""
@@ -175,6 +175,7 @@ def _transform(
     chosen["dead_letter_headers"] = handler.origin
     chosen["batch_size"] = chosen["batch_size"] or MAX_CALL_RECORDS
     chosen["max_concurrency"] = chosen["max_concurrency"] or os.cpu_count()
+    chosen["buffer_records"] = BUFFERED_RECORDS
     settings = {"compression.type": trial.compression, **config.properties}
     return handler, _options(KafkaConfig(settings), (spec.input_topic,), chosen)
 

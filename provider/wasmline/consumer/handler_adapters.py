@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.options import ConsumerOptions, RetryPolicy
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.executors import (
     AsyncBatchHandler,
@@ -18,6 +18,9 @@ from wasmline.consumer.runtime.executors import (
     ThreadExecutor,
 )
 from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import ColumnResult, RecordColumns
 
 Returned = Iterable[Output] | Output | None
 """What a handler may return: nothing, a record to write, or several in order."""
@@ -35,7 +38,11 @@ NOTHING = BatchResult()
 
 @runtime_checkable
 class HandlerFactory(Protocol):
-    """Makes the handler of each worker thread, where one is not thread-safe: a Wasm instance, a session."""
+    """Makes the handler of each worker thread, where one is not thread-safe: a Wasm instance, a session.
+
+    With the attribute ``takes_columns``, its handlers have ``handle_columns``, too: from RecordColumns to a
+    ColumnResult, whose failures no policy retries.
+    """
 
     def make(self) -> Callable[[Sequence[ConsumedRecord]], Returned | BatchResult]:
         """Return the handler of the calling thread. It takes a list; its ``close`` is called as the thread ends.
@@ -53,7 +60,11 @@ def executor_for(handler: Handler | HandlerFactory, options: ConsumerOptions, ma
     single = options.batch_size is None
     room = max(2 * workers, workers + MIN_QUEUED_RECORDS) if single else 2 * workers
     if isinstance(handler, HandlerFactory):
-        return ThreadExecutor(partial(_ThreadHandler, handler), workers, room, mailbox)
+        # A policy of the user's own may retry a record that fails; columns have no order between a record and others.
+        takes_columns = (
+            not single and isinstance(options.retry, RetryPolicy) and getattr(handler, "takes_columns", False)
+        )
+        return ThreadExecutor(partial(_ThreadHandler, handler), workers, room, mailbox, takes_columns=takes_columns)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
         limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
         return AsyncioExecutor(_asynchronous(handler, single), workers, room, mailbox, limit)
@@ -77,6 +88,11 @@ class _ThreadHandler:
             return _result(self._handle(records), len(records))
         except RecordsFailed as error:
             return _partial_result(error, len(records))
+
+    def handle_columns(self, columns: RecordColumns) -> ColumnResult:
+        """Return the result of records as columns."""
+        result: ColumnResult = self._handle.handle_columns(columns)  # type: ignore[attr-defined]
+        return result
 
     def close(self) -> None:
         if close := getattr(self._handle, "close", None):

@@ -116,9 +116,11 @@ def partition_health(
 ) -> PartitionHealth:
     """Describe one partition with the end offset ``end``; ``limit`` is the seconds that a call may take."""
     base = work.offsets.base
-    calls = {shard.batch for shard in work.shards if shard.batch is not None}
+    calls = work.calls
     buffered = [shard.head if shard.in_flight else shard.records[0] for shard in work.shards]
     first = min(filter(None, buffered), key=attrgetter("offset"), default=None)
+    if first is None and work.columns.first is not None:
+        first = work.columns.first.record(0)
     return PartitionHealth(
         partition=work.partition,
         next_commit=base,

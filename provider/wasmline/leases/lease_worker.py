@@ -44,7 +44,7 @@ from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment, l
 from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 from wasmline.pipeline import handler_loader
 from wasmline.pipeline.preflight import pause_reason
-from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
+from wasmline.pipeline.transform_handler import BUFFERED_RECORDS, MAX_CALL_RECORDS, forget, transform_handler
 from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -203,6 +203,7 @@ class LeaseWorker:
         handler.listener = self._statuses.add_logs
         return handler, self._options(
             batch_size=self._max_call_records,
+            buffer_records=BUFFERED_RECORDS,
             max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,
             dead_letter_topic=spec.dead_letter_topic,
             dead_letter_headers=tuple(handler.origin),

@@ -33,6 +33,7 @@ from wasmline.consumer.backends.kafka import (
     require_exactly_once,
     topic_partitions,
 )
+from wasmline.consumer.columns import RecordColumns
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import BrokerUnavailable, ProducerFenced, WasmlineError
@@ -160,6 +161,14 @@ class ManualSource(GroupSource):
         for record in followed:
             self._assignment.follow(record)
         return [record for record in records if record.topic not in self._topics_followed]
+
+    def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
+        read = super().poll_columns(limit, timeout)
+        followed = [columns for columns in read if columns.partition.topic in self._topics_followed]
+        for columns in followed:
+            for record in columns.records():
+                self._assignment.follow(record)
+        return [columns for columns in read if columns not in followed] if followed else read
 
     def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
         if message.topic() in self._topics_followed:

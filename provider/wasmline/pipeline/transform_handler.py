@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from wasmline import dead_letters, provenance
-from wasmline.consumer import BatchResult, ConsumedRecord, Output
+from wasmline.consumer import BatchResult, ConsumedRecord
+from wasmline.consumer.columns import TIMED_OUTPUT_SCHEMA, ColumnResult, OutputColumns, RecordColumns
 from wasmline.control import Deployment, DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
@@ -21,14 +23,15 @@ from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.preflight import start_module
 from wasmline.pipeline.record_sizes import MAX_ADDED_BYTES, Limits, header_bytes, spare_bytes
 from wasmline.printable import printable
-from wasmline.record_batches import header_pairs, record_batch
-from wasmline.topic_partitions import TopicPartition
 from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)
 
-MAX_CALL_RECORDS = 1_000
-"""Maximum records of one call of a module: a call for each record would cost tens of microseconds."""
+MAX_CALL_RECORDS = 4_000
+"""Maximum records of one call of a module: the host's part of a call takes a fraction of a millisecond."""
+
+BUFFERED_RECORDS = 65_536
+"""Records that a consumer of a module holds: some calls of each partition, so that reading does not wait for them."""
 
 MAX_OUTPUT_BYTES = 2**30
 """Maximum size of the outputs of a call with several records; above it, each record has its own call."""
@@ -72,6 +75,8 @@ class TransformHandler:
     logger. The consumer ends with HandlerBroken if the module is at fault, not its records: more than
     ``max_failure_share`` of a window over all threads failed, or a new guest cannot start.
     """
+
+    takes_columns = True
 
     def __init__(
         self,
@@ -125,22 +130,25 @@ class ThreadHandler:
         self._topics = handler.spec.output_topics
         self._limits = [handler.limits.get(topic) for topic in self._topics]
         self._writer = handler.spec.provenance_writer()
+        numbers = [place for place, topic in enumerate(self._topics) if topic == handler.spec.dead_letter_topic]
+        self._dead_letter_outputs = pa.array(numbers, pa.int32())
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
-        topics, partitions, offsets, keys, values, headers, timestamps, _ = zip(*records, strict=True)
-        batch = record_batch(
-            keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
-        )
+        result = self.handle_columns(RecordColumns.of(records))
+        return BatchResult(result.outputs.outputs(), result.failures, result.outputs.rows)
+
+    def handle_columns(self, columns: RecordColumns) -> ColumnResult:
+        """Return the outputs of records, rejections as dead letters, and the failures by row."""
         try:
-            result = self._result(batch)
-            self._handler.judge(len(records), len(result.failures))
+            result = self._result(columns.batch)
+            self._handler.judge(len(columns), len(result.failures))
         except InvalidBatch:  # too large for one call: the records are retried one by one
             raise
         except (TransformError, TooManyFailures) as error:
             raise self._handler.broken_error(error) from error
         self._log(result)
-        rows, outputs = self._outputs(TopicPartition(topics[0], partitions[0]), offsets, timestamps, result.outputs)
-        return BatchResult(outputs, {failure.row: failure.error for failure in result.failures}, rows)
+        outputs = OutputColumns(self._topics, self._written(columns, result.outputs))
+        return ColumnResult(outputs, {failure.row: failure.error for failure in result.failures})
 
     def close(self) -> None:
         """Free the guest."""
@@ -157,24 +165,39 @@ class ThreadHandler:
                 raise InvalidBatch(f"the outputs of {batch.num_rows} records take more than {most} bytes")
         return TransformResult.joined(parts)
 
-    def _outputs(
-        self, source: TopicPartition, offsets: Sequence[int], timestamps: Sequence[int], written: pa.RecordBatch
-    ) -> tuple[list[int], list[Output]]:
-        """Return the outputs of a guest, and the input row of each."""
-        rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
-        column = provenance.without_header(written.column("headers"))
-        headers, spare = header_pairs(column), self._spare_bytes(written)
-        outputs = []
-        for number, (row, place, pairs) in enumerate(zip(rows, places, headers, strict=True)):
-            if self._topics[place] == self._handler.spec.dead_letter_topic:
-                named = dead_letters.provenance(self._handler.origin, source, offsets[row])
-                pairs = dead_letters.rejected(keys[number], values[number], pairs, named).headers
-            elif self._writer is not None:
-                value = self._writer.value(source.partition, offsets[row])
-                if spare is None or spare[number] >= header_bytes(value):
-                    pairs = [*pairs, (provenance.NAME, value)]
-            outputs.append(Output(self._topics[place], values[number], keys[number], pairs, timestamps[row]))
-        return rows, outputs
+    def _written(self, columns: RecordColumns, outputs: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a guest's outputs with provenance and timestamps, and dead letters in place of rejections."""
+        batch, rows = columns.batch, outputs.column("row")
+        headers = provenance.without_header(outputs.column("headers"))
+        rejected = pc.is_in(outputs.column("output"), value_set=self._dead_letter_outputs)
+        if self._writer is not None:
+            values = self._writer.column(batch["partition"].take(rows), batch["offset"].take(rows))
+            spare = self._spare_bytes(outputs)
+            if spare is not None:
+                added = pc.binary_length(values).to_numpy() + header_bytes(b"")
+                values = pc.if_else(pa.array(added <= spare), values, pa.scalar(None, pa.binary()))
+            headers = provenance.with_header(headers, pc.if_else(rejected, pa.scalar(None, pa.binary()), values))
+        timestamps = batch["timestamp"].cast(pa.int64()).take(rows)
+        plain = [rows, outputs["output"], outputs["key"], outputs["value"], headers, timestamps]
+        written = pa.RecordBatch.from_arrays(plain, schema=TIMED_OUTPUT_SCHEMA)
+        return self._with_dead_letters(columns, written, rejected) if pc.any(rejected).as_py() else written
+
+    def _with_dead_letters(
+        self, columns: RecordColumns, written: pa.RecordBatch, rejected: pa.BooleanArray
+    ) -> pa.RecordBatch:
+        """Return outputs with dead letters in place of rejections."""
+        letters = written.filter(rejected).to_pylist()
+        for each in letters:
+            named = dead_letters.provenance(self._handler.origin, columns.partition, int(columns.offsets[each["row"]]))
+            pairs = [(header["key"], header["value"]) for header in each["headers"] or []]
+            letter = dead_letters.rejected(each["key"], each["value"], pairs, named)
+            headers = [{"key": name, "value": value} for name, value in letter.headers]
+            each.update(key=letter.key, value=letter.value, headers=headers)
+        places = np.arange(written.num_rows)
+        is_letter = rejected.to_numpy(zero_copy_only=False)
+        places[is_letter] = written.num_rows + np.arange(len(letters))
+        both = pa.concat_batches([written, pa.RecordBatch.from_pylist(letters, schema=TIMED_OUTPUT_SCHEMA)])
+        return both.take(pa.array(places))
 
     def _spare_bytes(self, written: pa.RecordBatch) -> NDArray[np.int64] | None:
         """Return ``spare_bytes`` of the outputs; None where each of them can have provenance."""

@@ -29,6 +29,7 @@ from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
 from wasmline.leases.timings import DEFAULT_TIMINGS
+from wasmline.pipeline.transform_handler import TransformHandler
 from wasmline.registry import digest_of
 from wasmline.spark import main
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -179,8 +180,10 @@ def _counted(do: Callable[P, T]) -> Callable[P, T]:
 class History:
     """Does things to a job, one after the other, and checks after each what has to hold."""
 
-    def __init__(self, *, partitions: int = 2, starting: str = "earliest") -> None:
+    def __init__(self, *, partitions: int = 2, starting: str = "earliest", takes_columns: bool = False) -> None:
+        """``takes_columns``: leases read records as columns, so that a call has all that is there, of any keys."""
         os.environ[VARIABLE] = CONFIG.to_json()
+        TransformHandler.takes_columns = takes_columns
         self.world = World()
         self.runtime, self.cluster = self.world.runtime, self.world.cluster
         self.runtime.on_time = lambda: time_out(self.cluster)

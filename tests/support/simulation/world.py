@@ -278,7 +278,9 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(TransactionRequests): MemoryTransactionRequests,
         id(transaction_log.decisions): decisions,
         id(pyspark.TaskContext): Context,
-        id(importlib.import_module("gc")): SimpleNamespace(collect=lambda: 0, freeze=lambda: None),
+        id(importlib.import_module("gc")): SimpleNamespace(
+            collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None
+        ),
     }
     if (checkpoint := sys.modules.get("wasmline.spark.checkpoint_reader")) is not None:
         twins[id(checkpoint.checkpoint_state)] = checkpoint_state
@@ -294,7 +296,9 @@ def install(patch: pytest.MonkeyPatch) -> None:
         ("wasmline.pipeline.transform_handler", "_handlers"),
     ):
         patch.setattr(sys.modules[name], attribute, ByProcess(name))
-    patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_handlers_lock", LockByProcess())
+    handlers = sys.modules["wasmline.pipeline.transform_handler"]
+    patch.setattr(handlers, "_handlers_lock", LockByProcess())
+    patch.setattr(handlers.TransformHandler, "takes_columns", False)  # which a history changes, and the patch resets
     lease_source = sys.modules["wasmline.spark.parallel.lease_source"]
     patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))
     patch.setattr(sys.modules["wasmline.leases.lease_worker"], "ParallelConsumer", SlowPolling)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,6 @@ from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, Deli
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
-from wasmline.consumer.state.work_manager import Batch
 from wasmline.consumer.timings import Timings
 
 RECORDS = 3_000
@@ -22,12 +22,13 @@ class Handlers:
     """An engine whose handlers return at once, or not at all."""
 
     workers, room = 2, 4
+    takes_columns = False
 
     def __init__(self, mailbox: Mailbox, *, quick: bool) -> None:
         self._mailbox = mailbox
         self._quick = quick
 
-    def submit(self, batches: Sequence[Batch]) -> None:
+    def submit(self, batches: Sequence[Any]) -> None:
         for batch in batches if self._quick else ():
             for each in (batch, *batch.following_batches):
                 each.result = BatchResult()
@@ -72,7 +73,7 @@ def test_a_retry_that_is_due_does_not_keep_it_busy_while_outputs_are_full(monkey
         commit_interval_ms=HOUR_MS,
         retry=RetryPolicy(delay_ms=0),
     )
-    cluster, mailbox = MemoryCluster(), SimpleQueue[Batch | None]()
+    cluster, mailbox = MemoryCluster(), SimpleQueue[Any]()
     cluster.create("in")
     for key in (b"bad", b"good"):
         cluster.write(Output("in", b"", key=key))
@@ -101,7 +102,7 @@ def test_a_retry_that_is_due_does_not_keep_it_busy_while_outputs_are_full(monkey
 class GoodAndBad(Handlers):
     """An engine that writes two outputs for a record of one key, and fails with that of another."""
 
-    def submit(self, batches: Sequence[Batch]) -> None:
+    def submit(self, batches: Sequence[Any]) -> None:
         for batch in batches:
             is_good = batch.records[0].key == b"good"
             batch.result = BatchResult([Output("out", b"")] * 2) if is_good else OSError("down")

@@ -23,7 +23,6 @@ from wasmline.consumer import (
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
-from wasmline.consumer.state.work_manager import Batch
 from wasmline.consumer.timings import Timings
 from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.topic_partitions import TopicPartition
@@ -165,11 +164,12 @@ class Hanging:
     """An engine whose handlers never return, beside those that have."""
 
     workers, room = len(KEYS), 2 * len(KEYS)
+    takes_columns = False
 
     def __init__(self, mailbox: Mailbox) -> None:
         self._mailbox = mailbox
 
-    def submit(self, batches: Sequence[Batch]) -> None:
+    def submit(self, batches: Sequence[Any]) -> None:
         for batch in batches:
             if batch.records[0].key != b"a":
                 batch.result = BatchResult()

@@ -36,7 +36,7 @@ def taken(work: WorkManager, count: int) -> list[Batch]:
 
 def got(mailbox: Mailbox, count: int) -> list[Batch]:
     found = [mailbox.get(timeout=LONG) for _ in range(count)]
-    return [batch for batch in found if batch]
+    return [batch for batch in found if isinstance(batch, Batch)]
 
 
 @pytest.fixture

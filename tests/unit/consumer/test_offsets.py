@@ -191,3 +191,51 @@ def test_a_commit_without_a_map_holds_below_a_cut() -> None:
         InitialProgress(5, 4),
         InitialProgress(5, 4),
     ]
+
+
+def test_a_run_is_done_at_once_and_is_incomplete_until_then() -> None:
+    offsets = begun(0, done=[0])
+    offsets.admit_run([1, 2, 5])
+    offsets.admit_run([6, 7])
+    assert (offsets.base, offsets.incompletes, offsets.next) == (1, 5, 8)
+    offsets.done(6)
+    offset, metadata, _ = committed(offsets)
+    assert (offset, decode(metadata, offset)) == (1, (7, (1, 2, 5)))
+    offsets.done(1)
+    assert committed(offsets)[:2] == (8, "")
+
+
+def test_a_run_is_split_and_divided() -> None:
+    offsets = begun()
+    offsets.admit_run([1, 2, 5])
+    offsets.admit_run([6, 7])
+    offsets.split(1, 2)
+    offsets.divide(6)
+    offsets.done(5, 7)
+    offset, metadata, _ = committed(offsets)
+    assert (offset, decode(metadata, offset)) == (1, (7, (1, 2, 6)))
+    offsets.done(1)
+    assert offsets.base == 6
+    offsets.done(6)
+    assert offsets.base == 8
+
+
+def test_an_undone_record_of_a_run_is_the_next_to_be_done() -> None:
+    offsets = begun()
+    offsets.admit_run([1, 2, 5])
+    offsets.admit_run([6, 7])
+    offsets.done(1)
+    offsets.undo(2)
+    assert (offsets.base, offsets.incompletes) == (2, 3)
+    offsets.done(6)
+    offset, metadata, _ = committed(offsets)
+    assert (offset, decode(metadata, offset)) == (2, (7, (2,)))
+
+
+def test_a_run_is_admitted_only_where_all_of_it_is_to_be_done() -> None:
+    offsets = PartitionOffsets(InitialProgress(3, 6, (3, 5)))
+    assert not offsets.admits_run(3)
+    assert read(offsets, range(3, 7)) == [3, 5]
+    assert not offsets.admits_run(6)
+    assert offsets.admits_run(7)
+    assert PartitionOffsets().admits_run(0)

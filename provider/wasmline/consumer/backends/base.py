@@ -9,11 +9,14 @@ the consumer unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import WasmlineError
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns, RecordColumns
 
 
 class RebalanceListener(Protocol):
@@ -55,6 +58,9 @@ class Source(Protocol):
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
         """Return up to ``limit`` records, those of a partition by offset; wait ``timeout`` seconds for the first."""
 
+    def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
+        """Do as ``poll`` does, but return the records of each partition as columns."""
+
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
 
@@ -94,6 +100,13 @@ class Sink(Protocol):
         whether this output is the cause.
         """
 
+    def write_columns(self, outputs: OutputColumns, answer: Callable[[int, int, Exception | None], None]) -> None:
+        """Queue the outputs of a call in their order, as ``write`` does.
+
+        ``answer`` is called with a number of outputs that every in-sync replica has, 0 and None; or with 1, the place
+        of an output, and its error.
+        """
+
     @property
     def is_full(self) -> bool:
         """Whether outputs wait because the client's queue is full."""
@@ -115,10 +128,11 @@ class Transactions(Protocol):
         """Become the owner of these partitions: every earlier owner is fenced."""
 
     def begin(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output | OutputColumns], CommittedOffset]]
     ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         """Return a function that runs a transaction for each partition, and returns the errors of those that failed.
 
+        Of outputs in columns, ``place`` of an OutputRefused is that of the columns.
         CommitFailed (after a rebalance), MetadataTooLarge and OutputRefused: nothing is committed, and the partition
         stays open; a transaction still open is aborted by the next. After any other error the result is unknown:
         ``open`` decides it, and then ``committed`` returns it.

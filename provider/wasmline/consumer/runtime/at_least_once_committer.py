@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from wasmline.consumer.backends.base import Sink, Source
 from wasmline.consumer.health import Counters
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, WasmlineError
 from wasmline.topic_partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +53,33 @@ class AtLeastOnceCommitter(Committer):
         if not outputs:
             self.work.complete(work, records)
             return
-        delivery = _Delivery(self, work, records, len(outputs))
+        delivery = _Delivery(self, work, partial(self.work.complete, work, records), len(outputs))
         alone = self.work.is_alone(work)
         for output, origin in outputs:
             self._sink.write(output, partial(delivery.answer, origin), alone=alone)
+
+    def _take_columns(
+        self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
+    ) -> None:
+        delivery = _Delivery(self, batch.work, partial(self.work.complete_columns, batch), len(outputs) + len(letters))
+        rows = outputs.batch.column("row")
+        origins: dict[int, Origin] = {}
+
+        def answer(count: int, number: int, error: Exception | None) -> None:
+            if error is None:
+                delivery.delivered(count)
+                return
+            row = rows[number].as_py()
+            if row not in origins:
+                origins[row] = Origin((batch.columns.record(row),))
+            delivery.answer(origins[row], error)
+
+        if not len(outputs) and not letters:
+            self.work.complete_columns(batch)
+        elif len(outputs):
+            self._sink.write_columns(outputs, answer)
+        for letter, origin in letters:
+            self._sink.write(letter, partial(delivery.answer, origin))
 
     def unwritten(
         self,
@@ -139,14 +167,14 @@ class AtLeastOnceCommitter(Committer):
 class _Delivery:
     """Waits for the answers to the outputs of one call. A record with a rejected output is dead-lettered."""
 
-    __slots__ = ("_committer", "_dead_lettered", "_records", "_waiting", "_work")
+    __slots__ = ("_committer", "_complete", "_dead_lettered", "_waiting", "_work")
 
     def __init__(
-        self, committer: AtLeastOnceCommitter, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: int
+        self, committer: AtLeastOnceCommitter, work: PartitionWork, complete: Callable[[], None], outputs: int
     ) -> None:
         self._committer = committer
         self._work = work
-        self._records = records
+        self._complete = complete
         self._dead_lettered: list[Origin] = []
         self._waiting = outputs
 
@@ -156,6 +184,10 @@ class _Delivery:
                 return  # its records are never done, either
             self._dead_lettered.append(origin)
             self._waiting += 1
-        self._waiting -= 1
+        self.delivered(1)
+
+    def delivered(self, count: int) -> None:
+        """Take the answers to so many outputs, which every in-sync replica has."""
+        self._waiting -= count
         if not self._waiting:
-            self._committer.work.complete(self._work, self._records)
+            self._complete()

@@ -7,17 +7,21 @@ import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.health import Counters
 from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import BrokerUnavailable, MetadataTooLarge, OutputRefused, WasmlineError
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +156,25 @@ class Committer(ABC):
                 counts.count_dead_letter(output)
         self._take_results(work, records, list(zip(result.outputs, _origins(records, result), strict=True)))
 
+    def takes_dead_letters(self, work: PartitionWork) -> bool:
+        """Return whether records of a partition can be dead-lettered."""
+        return self._dead_letters.topic not in (None, work.partition.topic)
+
+    def add_columns(
+        self, batch: ColumnBatch, outputs: OutputColumns, failed: Sequence[tuple[ConsumedRecord, Exception]]
+    ) -> None:
+        """Take a released batch, which is done once its outputs are safe, and the dead letters of its failed records.
+
+        Raises RecordGivenUp unless ``takes_dead_letters``.
+        """
+        letters = [(self._dead_letters.build(record, error), Origin((record,), error)) for record, error in failed]
+        counts = self.counts[batch.work.partition]
+        counts.records += len(batch.columns)
+        counts.outputs += len(outputs) + len(letters)
+        for letter in [*outputs.of_topic(self._dead_letters.topic).outputs(), *(letter for letter, _ in letters)]:
+            counts.count_dead_letter(letter)
+        self._take_columns(batch, outputs, letters)
+
     def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
         """Take a released record to dead-letter: it is done once its dead letter is safe. Raises RecordGivenUp."""
         letter = self._dead_letters.build(record, error)
@@ -164,6 +187,11 @@ class Committer(ABC):
     @abstractmethod
     def _take_results(
         self, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: Sequence[tuple[Output, Origin]]
+    ) -> None: ...
+
+    @abstractmethod
+    def _take_columns(
+        self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
     ) -> None: ...
 
     def _substitute(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:

@@ -20,6 +20,8 @@ from wasmline.consumer.runtime.failure_log import FailureLog, forget_frames
 from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
 from wasmline.consumer.runtime.stalled_partitions import StalledPartitions
 from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter
+from wasmline.consumer.state.calls import Call
+from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import HandlerBroken, WasmlineError
@@ -36,6 +38,9 @@ BUSY_POLL_RECORDS = 100
 
 QUEUED_RECORDS_TARGET = 1_000
 """Queue length above which the loop stops polling back to back, provided every worker has work."""
+
+MAX_POLL_COLUMN_RECORDS = 10_000
+"""Maximum of records that one poll returns as columns."""
 
 MAX_KEY_RUN_RECORDS = 15
 """Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
@@ -90,7 +95,7 @@ class ControlLoop:
         self._failures = FailureLog()
         self._stalled = StalledPartitions()
         self._limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
-        self._timed_out: set[Batch] = set()
+        self._timed_out: set[Call] = set()
         """Calls that were reported as timed out, and have not returned."""
         self._next_check = 0.0
         self._next_poll = 0.0
@@ -233,12 +238,11 @@ class ControlLoop:
         """Report each timed-out call once: a thread, or a coroutine that does not end when cancelled."""
         timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + self._timings.check_interval_s}
         for batch in timed_out - self._timed_out:
-            first = batch.records[0]
             logger.warning(
                 "%s@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
                 "worker are blocked; set a time-out for the calls that the handler makes",
                 batch.work.partition,
-                first.offset,
+                batch.first_offset,
                 batch.lasts(now),
                 limit * 1_000,
             )
@@ -248,10 +252,15 @@ class ControlLoop:
         """Poll, and pause or resume partitions by the state of their buffers."""
         starving = self.work.in_flight + self.work.ready < self._executor.workers
         most = MAX_POLL_RECORDS if starving and self.work.queued else self._busy_poll_records
-        records = self._source.poll(min(most, self.work.room), timeout)
-        if again := self.work.add(records):
+        if self._executor.takes_columns:
+            columns = self._source.poll_columns(min(MAX_POLL_COLUMN_RECORDS, self.work.room), timeout)
+            has_read, again = bool(columns), self.work.add_columns(columns)
+        else:
+            records = self._source.poll(min(most, self.work.room), timeout)
+            has_read, again = bool(records), self.work.add(records)
+        if again:
             self._lifecycle.reread(again)
-        polls_again = records and (starving or self.work.queued < self._queue_target)
+        polls_again = has_read and (starving or self.work.queued < self._queue_target)
         self._next_poll = time.monotonic() + (0.0 if polls_again else self._timings.busy_poll_interval_s)
         pause, resume = self.work.balance()
         if pause:
@@ -263,12 +272,14 @@ class ControlLoop:
         if self.paused:
             return
         is_full = self._committer.is_full
-        batches: list[Batch] = []
+        batches: list[Call] = []
         room = self._executor.room - self.work.in_flight
         ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
         while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
             batches.append(batch)
+        while not is_full and len(batches) < room and (calls := self.work.take_columns()):
+            batches += calls
         if batches:
             self._executor.submit(batches)
 
@@ -284,9 +295,12 @@ class ControlLoop:
         except Empty:
             return
 
-    def _handle(self, batch: Batch, now: float) -> None:
+    def _handle(self, call: Call, now: float) -> None:
         try:
-            self._handle_result(batch, now)
+            if isinstance(call, ColumnCall):
+                self._handle_columns(call, now)
+            elif isinstance(call, Batch):
+                self._handle_result(call, now)
         except BaseException as error:
             self._fail(error)
 
@@ -313,7 +327,7 @@ class ControlLoop:
                 return
             self.counters.failures += failed
             errors = {batch.records[place].offset: error for place, error in result.failures.items()}
-        elif isinstance(result, Exception) and not isinstance(result, HandlerBroken):
+        elif isinstance(result, Exception) and _is_of_records(result):
             failed = len(batch.records)
             dead_lettered = self.work.fail(batch, now, result)
             self.counters.failures += 1
@@ -333,6 +347,44 @@ class ControlLoop:
                 self._failures.retried(record, retried, now)
                 forget_frames(retried)
 
+    def _handle_columns(self, call: ColumnCall, now: float) -> None:
+        self.counters.batches += call.result is not None
+        self.counters.handler_seconds += call.seconds
+        batch = self.work.release_columns(call)
+        if batch is None:
+            return
+        results = [each.result for each in batch.calls]
+        broken = [each for each in results if isinstance(each, BaseException) and not _is_of_records(each)]
+        if broken:
+            raise broken[0]
+        if any(each is None for each in results):
+            return  # its partition is being released
+        errors = [each for each in results if isinstance(each, Exception)]
+        if errors:
+            self._run_as_records(batch, errors[0], now)
+            return
+        result = batch.calls[0].joined_result(batch.calls)
+        if result.failures and not self._committer.takes_dead_letters(batch.work):
+            self._run_as_records(batch, next(iter(result.failures.values())), now)
+            return
+        self.counters.records += len(batch.columns) - len(result.failures)
+        self.counters.failures += len(result.failures)
+        if batch.work.closed:
+            return
+        failed = {row: batch.columns.record(row) for row in sorted(result.failures)}
+        self._committer.add_columns(batch, result.outputs, [(failed[row], result.failures[row]) for row in failed])
+        for row, record in failed.items():
+            self._failures.dead_lettered(record, result.failures[row], now)
+            forget_frames(result.failures[row])
+
+    def _run_as_records(self, batch: ColumnBatch, error: Exception, now: float) -> None:
+        """Run the records of a batch one by one, because of an error whose cause is one of them."""
+        self.counters.failures += 1
+        if records := self.work.run_as_records(batch):
+            self._committer.counts[batch.work.partition].retries += len(records)
+            self._failures.retried(records[0], error, now)
+        forget_frames(error)
+
     def _wait_timeout(self, now: float, most: float) -> float:
         """Return the seconds for which nothing is due, at most ``most``."""
         if self._committer.is_busy or self._lifecycle.is_opening:
@@ -342,6 +394,11 @@ class ControlLoop:
         may_dispatch = self.work.in_flight < self._executor.room and not self.paused and not self._committer.is_full
         due = self.work.due if may_dispatch else None
         return max(0.0, most if due is None else min(most, due - now))
+
+
+def _is_of_records(error: BaseException) -> bool:
+    """Return whether the error of a call may be the fault of its records."""
+    return isinstance(error, Exception) and not isinstance(error, HandlerBroken)
 
 
 def _succeeded(batch: Batch, result: BatchResult) -> tuple[Sequence[ConsumedRecord], BatchResult]:

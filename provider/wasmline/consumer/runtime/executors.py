@@ -20,6 +20,7 @@ from typing import Any, Protocol, cast
 
 from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime import event_loop
+from wasmline.consumer.state.calls import Call
 from wasmline.consumer.state.work_manager import Batch
 from wasmline.errors import HandlerCancelled, HandlerTimeout
 
@@ -29,7 +30,7 @@ CANCEL_TIMEOUT_S = 1.0
 """Seconds that a coroutine has to end once it is cancelled."""
 
 
-Mailbox = SimpleQueue[Batch | None]
+Mailbox = SimpleQueue[Call | None]
 """Batches that return to the control loop; None only wakes it."""
 
 BatchHandler = Callable[[Sequence[ConsumedRecord]], BatchResult]
@@ -45,7 +46,10 @@ class Executor(Protocol):
     room: int
     """Maximum of batches that it holds, including those that run."""
 
-    def submit(self, batches: Sequence[Batch]) -> None:
+    takes_columns: bool
+    """Whether records should be read as columns: its handlers have ``handle_columns``."""
+
+    def submit(self, batches: Sequence[Call]) -> None:
         """Run these, in this order as workers become free."""
 
     def close(self, timeout: float) -> int:
@@ -55,17 +59,26 @@ class Executor(Protocol):
 class ThreadExecutor:
     """Runs each batch in one of up to ``workers`` threads. Each thread creates its own handler, once, and closes it."""
 
-    def __init__(self, make: Callable[[], BatchHandler], workers: int, room: int, mailbox: Mailbox) -> None:
+    def __init__(
+        self,
+        make: Callable[[], BatchHandler],
+        workers: int,
+        room: int,
+        mailbox: Mailbox,
+        *,
+        takes_columns: bool = False,
+    ) -> None:
         self.workers = workers
         self.room = room
+        self.takes_columns = takes_columns
         self._make = make
         self._mailbox = mailbox
-        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._batches: SimpleQueue[Call | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._latest: dict[str, Batch] = {}
+        self._latest: dict[str, Call] = {}
         """The last batch that each thread began, by the thread's name."""
 
-    def submit(self, batches: Sequence[Batch]) -> None:
+    def submit(self, batches: Sequence[Call]) -> None:
         for batch in batches:
             self._batches.put(batch)
         for number in range(len(self._threads), min(self.workers, len(self._threads) + len(batches))):
@@ -87,7 +100,7 @@ class ThreadExecutor:
     def _work(self) -> None:
         handle: BatchHandler | None = None
         batches, mailbox, clock = self._batches, self._mailbox, time.monotonic
-        following: Batch | None = None
+        following: Call | None = None
         latest, name = self._latest, threading.current_thread().name
         while (batch := following or batches.get()) is not None:
             if not batch.work.held:
@@ -96,7 +109,7 @@ class ThreadExecutor:
                 try:
                     if handle is None:
                         handle = self._make()
-                    batch.result = copy_context().run(handle, batch.records)
+                    batch.result = copy_context().run(batch.run, handle)
                 except BaseException as error:
                     batch.result = error
                 batch.seconds = clock() - begin
@@ -117,6 +130,7 @@ class AsyncioExecutor:
     ) -> None:
         self.workers = workers
         self.room = room
+        self.takes_columns = False
         self._limit = limit
         self._handle = handle
         self._mailbox = mailbox
@@ -128,8 +142,8 @@ class AsyncioExecutor:
         """The initial context variables of each record's handler."""
         self._tasks: list[asyncio.Task[None]] = []
 
-    def submit(self, batches: Sequence[Batch]) -> None:
-        self._batches.extend(batches)
+    def submit(self, batches: Sequence[Call]) -> None:
+        self._batches.extend(cast("Sequence[Batch]", batches))
         self._loop.call_soon_threadsafe(self._wake)
 
     def close(self, timeout: float) -> int:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.consumer.backends.base import Transactions
 from wasmline.consumer.health import Counters
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, RecordGivenUp, TopicNotFound, WasmlineError
 from wasmline.topic_partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +48,14 @@ class TransactionalCommitter(Committer):
         self._max_outputs = max_outputs
         self._max_bytes = max_bytes
         self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
-        self._sent: dict[PartitionWork, list[_Waiting]] = {}
+        self._sent: dict[PartitionWork, list[_Waiting | _WaitingColumns]] = {}
         """The contents of the last commit."""
 
     @property
     def is_full(self) -> bool:
         outputs = self._outputs.values()
         return (
-            sum(len(each.waiting) for each in outputs) >= self._max_outputs
+            sum(each.count for each in outputs) >= self._max_outputs
             or sum(each.bytes for each in outputs) >= self._max_bytes
         )
 
@@ -67,6 +71,20 @@ class TransactionalCommitter(Committer):
         self.work.complete(work, records)
         if outputs:
             self._outputs[work].add(outputs, work.offsets.revision)
+        work.uncertain = False
+
+    def _take_columns(
+        self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
+    ) -> None:
+        work = batch.work
+        if work.closed or work.uncertain:
+            return
+        work.uncertain = True  # an exception in here would separate the records from their outputs
+        self.work.complete_columns(batch)
+        if len(outputs):
+            self._outputs[work].add_columns(outputs, batch, work.offsets.revision)
+        if letters:
+            self._outputs[work].add(letters, work.offsets.revision)
         work.uncertain = False
 
     def _handle_failures(self, failures: Failures) -> Failures:
@@ -109,6 +127,9 @@ class TransactionalCommitter(Committer):
         was aborted, and so was every one that had the record as done.
         """
         rejected = self._sent[work][error.place]
+        if isinstance(rejected, _WaitingColumns):
+            self._outputs[work].divide(rejected)  # the next transaction tells which of them it is
+            return True
         try:
             substitute = self._substitute(work, rejected.origin, error)
         except RecordGivenUp:
@@ -159,14 +180,37 @@ class _Waiting(NamedTuple):
     revision: int
 
 
+class _WaitingColumns(NamedTuple):
+    """The outputs of a batch that wait for a commit of its revision or a later one."""
+
+    output: OutputColumns
+    batch: ColumnBatch
+    revision: int
+
+    def divided(self) -> list[_Waiting]:
+        """Return the outputs one by one; those of one record share an Origin."""
+        origins: dict[int, Origin] = {}
+        found = []
+        for output, row in zip(self.output.outputs(), self.output.rows, strict=True):
+            if row not in origins:
+                origins[row] = Origin((self.batch.columns.record(row),))
+            found.append(_Waiting(output, origins[row], self.revision))
+        return found
+
+
 class _Outputs:
     """The outputs of one partition that are not known to be committed, by their revisions."""
 
     __slots__ = ("bytes", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: list[_Waiting] = []
+        self.waiting: list[_Waiting | _WaitingColumns] = []
         self.bytes = 0
+
+    @property
+    def count(self) -> int:
+        """The number of outputs."""
+        return sum(len(each.output) if isinstance(each, _WaitingColumns) else 1 for each in self.waiting)
 
     def add(self, outputs: Sequence[tuple[Output, Origin]], revision: int) -> None:
         """Keep the outputs of records done at ``revision``, the latest."""
@@ -174,7 +218,19 @@ class _Outputs:
             self.waiting.append(_Waiting(output, origin, revision))
             self.bytes += output.size
 
-    def until(self, revision: int) -> Iterator[_Waiting]:
+    def add_columns(self, outputs: OutputColumns, batch: ColumnBatch, revision: int) -> None:
+        """Keep the outputs of a batch done at ``revision``, the latest."""
+        self.waiting.append(_WaitingColumns(outputs, batch, revision))
+        self.bytes += outputs.size
+
+    def divide(self, columns: _WaitingColumns) -> None:
+        """Keep the outputs of a batch one by one."""
+        kept: list[_Waiting | _WaitingColumns] = []
+        for each in self.waiting:
+            kept.extend(columns.divided() if each is columns else [each])
+        self._keep(kept)
+
+    def until(self, revision: int) -> Iterator[_Waiting | _WaitingColumns]:
         """Return the outputs of a commit of ``revision``."""
         return (each for each in self.waiting if each.revision <= revision)
 
@@ -184,14 +240,14 @@ class _Outputs:
 
     def replace(self, rejected: _Waiting, substitute: _Waiting | None) -> None:
         """Write ``substitute`` in place of an output, and no other output of its record."""
-        kept: list[_Waiting] = []
+        kept: list[_Waiting | _WaitingColumns] = []
         for each in self.waiting:
             if each is rejected and substitute is not None:
                 kept.append(substitute)
-            elif each.origin is not rejected.origin:
+            elif isinstance(each, _WaitingColumns) or each.origin is not rejected.origin:
                 kept.append(each)
         self._keep(kept)
 
-    def _keep(self, waiting: list[_Waiting]) -> None:
+    def _keep(self, waiting: list[_Waiting | _WaitingColumns]) -> None:
         self.waiting = waiting
         self.bytes = sum(each.output.size for each in waiting)

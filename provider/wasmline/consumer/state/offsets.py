@@ -6,6 +6,8 @@ The rules: docs/protocols/offset_maps.md.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits, codec
@@ -72,7 +74,8 @@ class PartitionOffsets:
         self.blocked = False
         """The map is nearly too large: only records up to ``highest_succeeded``, which shrink it, may start."""
         self._awaited = deque(start.incompletes if start else ())
-        self._incompletes = dict.fromkeys(self._awaited)
+        self._incompletes: dict[int, Sequence[int]] = {each: (each,) for each in self._awaited}
+        """By its first offset, what is done at once: a record, or a run of them; in ascending order."""
         self.revision = 0
         """Number of completions in this assignment."""
         self._next_measurement = limits.measured_calls
@@ -96,7 +99,7 @@ class PartitionOffsets:
     @property
     def incompletes(self) -> int:
         """The number of offsets that are read, or known from the map, and not done."""
-        return len(self._incompletes)
+        return sum(map(len, self._incompletes.values()))
 
     @property
     def is_measured(self) -> bool:
@@ -120,8 +123,37 @@ class PartitionOffsets:
             self.done(awaited)  # the log no longer has it
         if offset <= self.highest_succeeded:
             return False
-        self._incompletes[offset] = None
+        self._incompletes[offset] = (offset,)
         return True
+
+    def admits_run(self, first: int) -> bool:
+        """Return whether all offsets from ``first`` on are still to be done, so that ``admit_run`` may take them."""
+        return not self._awaited and first > self.highest_succeeded and (self.next is None or first >= self.next)
+
+    def admit_run(self, offsets: Sequence[int]) -> None:
+        """Track records that were read and that are done together: ``done`` takes the first offset for them all."""
+        first, last = int(offsets[0]), int(offsets[-1])
+        if self.first is None:
+            self.first, self.highest_succeeded = first, first - 1
+        self.next = last + 1
+        self._incompletes[first] = offsets
+
+    def split(self, first: int, records: int) -> None:
+        """Track so many records of a run, and those behind them, as two runs."""
+        divided: dict[int, Sequence[int]] = {}
+        for known, offsets in self._incompletes.items():
+            if known == first:
+                divided |= {first: offsets[:records], int(offsets[records]): offsets[records:]}
+            else:
+                divided[known] = offsets
+        self._incompletes = divided
+
+    def divide(self, first: int) -> None:
+        """Track the records of a run one by one: they are no longer done together."""
+        divided: dict[int, Sequence[int]] = {}
+        for known, offsets in self._incompletes.items():
+            divided.update({int(each): (int(each),) for each in offsets} if known == first else {known: offsets})
+        self._incompletes = divided
 
     def begin_commit(self) -> None:
         """Have the first offset committed, although nothing is done: the next assignment begins there, too."""
@@ -143,11 +175,11 @@ class PartitionOffsets:
         return lost
 
     def done(self, *offsets: int) -> None:
-        """Mark records as done, together: no commit has some of them without the others."""
+        """Mark records, or runs of them, as done, together: no commit has some of them without the others."""
         for offset in offsets:
-            del self._incompletes[offset]
-            if offset > self.highest_succeeded:
-                self.highest_succeeded = offset
+            last = int(self._incompletes.pop(offset)[-1])
+            if last > self.highest_succeeded:
+                self.highest_succeeded = last
         self.revision += 1
         if self.revision >= self._next_measurement:
             self._next_measurement = self.revision + self._limits.measured_calls
@@ -156,7 +188,7 @@ class PartitionOffsets:
 
     def undo(self, offset: int) -> None:
         """Mark a record as incomplete again. No commit that had it as done has reached the broker."""
-        self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
+        self._incompletes = dict(sorted([*self._incompletes.items(), (offset, (offset,))]))
         while self.highest_succeeded in self._incompletes:
             self.highest_succeeded -= 1
         self.revision += 1
@@ -200,10 +232,17 @@ class PartitionOffsets:
         """The number of offsets that the map covers."""
         return self.highest_succeeded - next(iter(self._incompletes), self.highest_succeeded)
 
+    def _encoded(self) -> Iterable[int]:
+        """Return the incomplete offsets for a map: of a run above ``highest_succeeded``, which it omits, the first."""
+        highest = self.highest_succeeded
+        return chain.from_iterable(
+            offsets if first <= highest else (first,) for first, offsets in self._incompletes.items()
+        )
+
     def _measure(self) -> None:
         """Encode the map to measure its size."""
         base = next(iter(self._incompletes), self.highest_succeeded + 1)
-        metadata = codec.encode(base, self.highest_succeeded, self._incompletes)
+        metadata = codec.encode(base, self.highest_succeeded, self._encoded())
         back_pressure_length = self._limits.back_pressure_length * self._share
         if base > self.highest_succeeded and len(metadata) > back_pressure_length:
             metadata = ""  # it says no more than its absence does, and a broker may store no metadata at all

@@ -10,14 +10,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
 from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.state.calls import Call
+from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall, ColumnQueue
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
 from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import RecordColumns
+
+FIRST_CALL_ROWS = 256
+"""Maximum rows of the first call with columns, of which it is not known how long it takes."""
+
+CALL_TARGET_S = 0.25
+"""Seconds that a call with columns should take at most, by the calls before it: its records are done together."""
+
+MIN_CALL_ROWS = 64
+"""Rows of a call below which a batch of columns is not divided: dividing costs as much as some handlers do."""
 
 RESUME_FILL_RATIO = 0.5
 """Fill ratio of its buffer at which a paused partition is read again: each pause costs a fetch."""
@@ -33,6 +48,7 @@ class PartitionWork:
     __slots__ = (
         "bytes",
         "closed",
+        "columns",
         "following",
         "held",
         "in_flight",
@@ -43,10 +59,14 @@ class PartitionWork:
         "uncertain",
     )
 
-    def __init__(self, partition: TopicPartition, shards: Shards, offsets: PartitionOffsets) -> None:
+    def __init__(
+        self, partition: TopicPartition, shards: Shards, columns: ColumnQueue, offsets: PartitionOffsets
+    ) -> None:
         self.partition = partition
         self.offsets = offsets
         self.shards = shards
+        self.columns = columns
+        """Records that were read as columns. None of them runs while there are shards."""
         self.in_flight = 0
         """Records in flight."""
         self.following = 0
@@ -64,7 +84,19 @@ class PartitionWork:
     @property
     def queued(self) -> int:
         """Records that wait, in a queue or to follow a record in flight."""
-        return self.shards.size + self.following
+        return self.shards.size + self.following + self.columns.size
+
+    @property
+    def has_ready_columns(self) -> bool:
+        """Whether the next columns may run."""
+        columns = self.columns
+        return bool(columns.size) and columns.batch is None and not len(self.shards) and not self.offsets.blocked
+
+    @property
+    def calls(self) -> set[Call]:
+        """The calls in flight: of batches in a sequence, the first."""
+        calls: set[Call] = {shard.batch for shard in self.shards if shard.batch is not None}
+        return calls.union(() if self.columns.batch is None else self.columns.batch.outstanding)
 
     @property
     def buffered(self) -> int:
@@ -72,27 +104,26 @@ class PartitionWork:
         return self.queued + self.in_flight
 
 
-class Batch:
+class Batch(Call):
     """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("began", "next", "records", "result", "seconds", "shards", "work")
+    __slots__ = ("next", "records", "shards")
+
+    result: BatchResult | BaseException | None
 
     def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
-        self.work = work
+        super().__init__(work)
         self.shards = shards
         self.records = records
         self.next: Batch | None = None
         """The next batch of the same shard. A worker runs it directly after this one if every record succeeded."""
-        self.result: BatchResult | BaseException | None = None
-        """The result: None if it was not begun, an exception if it failed as a whole."""
-        self.began: float | None = None
-        """Time of the handler's call, by ``time.monotonic``."""
-        self.seconds = 0.0
-        """Duration of that call."""
 
-    def lasts(self, now: float) -> float:
-        """Return the seconds since the call of its handler."""
-        return 0.0 if self.began is None else max(0.0, now - self.began)
+    def run(self, handle: Callable[[Sequence[ConsumedRecord]], BatchResult]) -> BatchResult:
+        return handle(self.records)
+
+    @property
+    def first_offset(self) -> int:
+        return self.records[0].offset
 
     @property
     def runs(self) -> Iterator[tuple[Shard, list[ConsumedRecord]]]:
@@ -132,15 +163,17 @@ class WorkManager:
         self._options = options
         self._shard_of = _shard_of(options.ordering, options.null_keys)
         self._batch_size = options.batch_size or 1
+        self._call_rows = min(FIRST_CALL_ROWS, self._batch_size)
+        """Maximum rows of the next call with columns."""
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._rotation: deque[PartitionWork] = deque()
-        self._departed: dict[TopicPartition, Shards] = {}
+        self._departed: dict[TopicPartition, tuple[Shards, ColumnQueue]] = {}
         self._most_characters: int | None = None
         """The broker's limit of an offset map, where that is less than usual."""
         self._alone: dict[TopicPartition, int] = {}
         """The offset up to which the records of a partition run one by one."""
         self.in_flight = 0
-        """Batches in flight, including those of closed partitions; one that others follow counts as one."""
+        """Calls in flight, including those of closed partitions; one that others follow counts as one."""
 
     def __iter__(self) -> Iterator[PartitionWork]:
         return iter(self._partitions.values())
@@ -150,9 +183,9 @@ class WorkManager:
     def assign(self, starts: Mapping[TopicPartition, InitialProgress | None]) -> None:
         """Begin an assignment of each partition at its committed progress; None: nothing was ever committed."""
         for partition, start in starts.items():
-            shards = self._departed.pop(partition, None) or Shards()
+            shards, columns = self._departed.pop(partition, (Shards(), ColumnQueue()))
             offsets = PartitionOffsets(start, self.map_limits)
-            work = self._partitions[partition] = PartitionWork(partition, shards, offsets)
+            work = self._partitions[partition] = PartitionWork(partition, shards, columns, offsets)
             if self._most_characters is not None:
                 work.offsets.limit(self._most_characters)
             self._rotation.append(work)
@@ -167,8 +200,9 @@ class WorkManager:
         for work in self.of(partitions):
             work.held = work.closed = True
             del self._partitions[work.partition]
-            if locked := work.shards.successor():
-                self._departed[work.partition] = locked
+            locked, columns = work.shards.successor(), work.columns.successor()
+            if len(locked) or columns.batch is not None:
+                self._departed[work.partition] = locked, columns
         self._rotation = deque(work for work in self._rotation if not work.closed)
 
     # -- records ---------------------------------------------------------------------------------------------------
@@ -191,6 +225,103 @@ class WorkManager:
                 work.shards.add(self._shard_of(record), record)
         return again
 
+    def add_columns(self, read: Iterable[RecordColumns]) -> dict[TopicPartition, int]:
+        """Queue records that were read as columns, as ``add`` does."""
+        again: dict[TopicPartition, int] = {}
+        for columns in read:
+            work = self._partitions.get(columns.partition)
+            if work is None:
+                continue
+            if not work.offsets.admits_run(columns.first):
+                for partition, offset in self.add(columns.records()).items():
+                    again.setdefault(partition, offset)
+                continue
+            work.offsets.admit_run(columns.offsets)
+            work.bytes += columns.size
+            work.columns.add(columns)
+        return again
+
+    def take_columns(self) -> list[ColumnCall]:
+        """Dispatch the next columns that may run, if there are any, to the workers that are free for them."""
+        waiting = sum(work.has_ready_columns and not work.held for work in self._rotation)
+        if not waiting:
+            return []
+        for turn, work in enumerate(self._rotation, 1):
+            if work.held or not work.has_ready_columns:
+                continue
+            if self._alone and self._limit(work) < self._batch_size:
+                self._queue_as_records(work, work.columns.take(work.columns.size)[0])
+                continue
+            free = max(1, self._options.max_concurrency - self.in_flight)
+            parts = max(1, free // waiting)
+            taken, is_split = work.columns.take(self._call_rows * parts)
+            if is_split:
+                work.offsets.split(taken[0].first, len(taken[0]))
+            batch = work.columns.batch = ColumnBatch(work, taken)
+            parts = min(parts, ceil(len(batch.columns) / MIN_CALL_ROWS))
+            for rows in batch.columns.split(parts, self._options.ordering, self._options.null_keys):
+                whole = len(rows) == len(batch.columns)
+                batch.calls.append(ColumnCall(batch, rows, batch.columns if whole else batch.columns.take(rows)))
+            batch.outstanding = set(batch.calls)
+            work.in_flight += len(batch.columns)
+            self.in_flight += len(batch.calls)
+            self._rotation.rotate(-turn)
+            return batch.calls
+        return []
+
+    def release_columns(self, call: ColumnCall) -> ColumnBatch | None:
+        """Take a call back; return its batch once all of its calls have returned. Nothing of it counts as done yet."""
+        batch = call.batch
+        self.in_flight -= 1
+        if call.began is not None:
+            rows = int(CALL_TARGET_S * len(call.columns) / max(call.seconds, 1e-6))
+            self._call_rows = max(1, min(rows, 2 * self._call_rows, self._batch_size))
+        batch.outstanding.discard(call)
+        if batch.outstanding:
+            return None
+        work = batch.work
+        work.in_flight -= len(batch.columns)
+        columns = work.columns
+        if work.closed:
+            now = self._partitions.get(work.partition)
+            columns = now.columns if now else self._departed[work.partition][1]
+        columns.batch = None
+        return batch
+
+    def run_as_records(self, batch: ColumnBatch) -> list[ConsumedRecord]:
+        """Queue the records of a released batch that failed as a whole, to run one by one; return them.
+
+        Which of them caused it is unknown, and this attempt does not count.
+        """
+        if batch.work.closed:
+            return []
+        records = self._queue_as_records(batch.work, [batch.columns], batch.runs, batch.size)
+        for shard in batch.work.shards:
+            shard.alone = len(shard.records)
+        return records
+
+    def complete_columns(self, batch: ColumnBatch) -> None:
+        """Mark a released batch as done, unless its assignment is over."""
+        if batch.work.closed:
+            return
+        batch.work.bytes -= batch.size
+        batch.work.offsets.done(*batch.runs)
+
+    def _queue_as_records(
+        self, work: PartitionWork, parts: Sequence[RecordColumns], runs: Sequence[int] = (), size: int | None = None
+    ) -> list[ConsumedRecord]:
+        """Queue columns that were taken as records: before all other columns, which wait for them.
+
+        ``runs``, ``size``: of ``parts`` that were joined."""
+        records = [record for part in parts for record in part.records()]
+        for first in runs or [part.first for part in parts]:
+            work.offsets.divide(first)
+        work.bytes -= sum(part.size for part in parts) if size is None else size
+        for record in records:
+            work.bytes += record.size
+            work.shards.add(self._shard_of(record), record)
+        return records
+
     def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
         """Dispatch the next records that may run, if there are any; partitions are served in turn.
 
@@ -200,6 +331,8 @@ class WorkManager:
         for turn, work in enumerate(self._rotation, 1):
             if work.held or not work.shards.size or (shrinking and not work.offsets.blocked):
                 continue
+            if work.columns.batch is not None:
+                continue  # its records may have the same keys
             below = work.offsets.highest_succeeded + 1 if work.offsets.blocked else None
             limit = self._limit(work) if self._alone else self._batch_size
             shards, records = work.shards.take(limit, now, below)
@@ -322,7 +455,8 @@ class WorkManager:
         is_idle = self.in_flight + self.ready < self._options.max_concurrency
         for work in self:
             if work.paused:
-                share = IDLE_RESUME_FILL_RATIO if is_idle or not work.shards.ready else RESUME_FILL_RATIO
+                is_waiting = not work.shards.ready and not work.columns.size
+                share = IDLE_RESUME_FILL_RATIO if is_idle or is_waiting else RESUME_FILL_RATIO
                 if work.buffered <= most_records * share and work.bytes <= most_bytes * share:
                     work.paused = False
                     resume.append(work.partition)
@@ -361,17 +495,17 @@ class WorkManager:
 
     @property
     def ready(self) -> int:
-        """Shards that may run, including those of held partitions."""
-        return sum(work.shards.ready for work in self)
+        """Shards, and partitions with columns, that may run, including those of held partitions."""
+        return sum(work.shards.ready + work.has_ready_columns for work in self)
 
     def in_flight_of(self, partitions: Iterable[TopicPartition]) -> int:
         """Return the number of records of these partitions in flight."""
         return sum(work.in_flight for work in self.of(partitions))
 
-    def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Batch]:
-        """Return the batches in flight of these partitions, or of all: of batches in a sequence, the first."""
+    def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Call]:
+        """Return the calls in flight of these partitions, or of all: of batches in a sequence, the first."""
         chosen = self if partitions is None else self.of(partitions)
-        return {shard.batch for work in chosen for shard in work.shards if shard.batch is not None}
+        return {call for work in chosen for call in work.calls}
 
     def of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWork]:
         """Return the current assignments of these partitions, if any."""
@@ -398,7 +532,7 @@ class WorkManager:
         if not work.closed:
             return work.shards
         now = self._partitions.get(work.partition)
-        return now.shards if now else self._departed[work.partition]
+        return now.shards if now else self._departed[work.partition][0]
 
     def _queue_retries(
         self,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 from confluent_kafka import (
@@ -39,6 +39,9 @@ from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import RecordColumns
 
 logger = logging.getLogger(__name__)
 
@@ -194,6 +197,14 @@ class GroupSource:
             self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        return [_record(message) for message in self._poll(limit, timeout)]
+
+    def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
+        from wasmline.consumer.backends.kafka.message_columns import columns_by_partition
+
+        return columns_by_partition(self._poll(limit, timeout))
+
+    def _poll(self, limit: int, timeout: float) -> list[Message]:
         corrupt, self._corrupt = self._corrupt, None
         if corrupt is not None:
             raise corrupt
@@ -203,7 +214,7 @@ class GroupSource:
             messages = self.consumer.consume(limit - (first is not None), 0)
             # A message without a value is falsy.
             polled = messages if first is None else [first, *messages]
-            return self._records(polled)
+            return self._readable(polled)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         with self._translated():
@@ -297,34 +308,34 @@ class GroupSource:
     def _translated(self, codes: Mapping[int, WasmlineError] | None = None) -> AbstractContextManager[None]:
         return translate_errors(self._config.bootstrap_servers, {**self._denied, **codes} if codes else self._denied)
 
-    def _records(self, messages: Sequence[Message]) -> list[ConsumedRecord]:
-        records: list[ConsumedRecord] = []
+    def _readable(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages that are records; raise a reported error if it is a reason to end."""
+        records: list[Message] = []
         try:
             for message in messages:
-                if self._is_record(message):
-                    records.append(_record(message))
-        except CorruptRecord as error:
+                error = message.error()
+                if error is None:
+                    records.append(message)
+                else:
+                    self._take_error(message, error)
+        except CorruptRecord as corrupt:
             if not records:
                 raise
-            self._corrupt = error
+            self._corrupt = corrupt
         return records
 
-    def _is_record(self, message: Message) -> bool:
-        """Return whether a message is a record; raise a reported error if it is a reason to end."""
-        error = message.error()
-        if error is None:
-            return True
+    def _take_error(self, message: Message, error: KafkaError) -> None:
+        """Take an error that the client reports as a message; raise it if it is a reason to end."""
         if error.code() == KafkaError._PARTITION_EOF:
-            return False
+            return
         if error.code() == KafkaError._AUTO_OFFSET_RESET and self._begin != OFFSET_INVALID and self._listener:
             self._out_of_range(self._listener, message, TRUNCATED.search(error.str()))
-            return False
+            return
         if is_group_denial(message):
             self._joins = False  # there is no group to leave
         if error.fatal() or error.code() not in TRANSIENT_CODES:
             raise message_error(self._config.bootstrap_servers, message, error)
         logger.warning("%s", error.str())
-        return False
 
     def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
         partition = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -405,12 +416,12 @@ def _record(message: Any) -> ConsumedRecord:
         message.offset(),
         message.key(),
         message.value(),
-        _headers(message),
+        headers_of(message),
         message.timestamp()[1],
     )
 
 
-def _headers(message: Any) -> Headers:
+def headers_of(message: Any) -> Headers:
     """Return the headers of a record; ``\ufffd`` stands for invalid UTF-8 in a name, or for a name.
 
     For an invalid one, confluent-kafka 2.16.1 fails, and keeps a list of pairs with nothing in the name's place.

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, Producer
 
@@ -15,6 +15,9 @@ from wasmline.consumer.records import Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.topics import Topics
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
 
 CLIENT_BATCH_BYTES = 1_000_000
 """Maximum bytes of a batch in the client itself: its ``batch.size``."""
@@ -156,6 +159,27 @@ class ProducerBatchLimiter:
                 return False
             batch = FRAME_BYTES
         waiting[output.topic] = batch + size
+        return True
+
+    def limits_none(self, outputs: OutputColumns) -> bool:
+        """Return whether outputs may be written without ``flush_if_full`` for each: no limit of a topic is near.
+
+        Raises TopicNotFound.
+        """
+        import pyarrow.compute as pc
+
+        first, last = pc.min_max(outputs.batch.column("timestamp")).as_py().values()
+        for topic in outputs.topics_written:
+            if topic in self._outdated:
+                return False
+            limits = self._limits.get(topic) or self._read_limits(topic)
+            if limits.size < CLIENT_BATCH_BYTES:
+                return False
+            try:
+                limits.require_timestamp(Output(topic, None, timestamp=first))
+                limits.require_timestamp(Output(topic, None, timestamp=last))
+            except OutputRefused:
+                return False
         return True
 
     def _lower_limit(self, topic: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -23,6 +24,13 @@ from wasmline.kafka.producer import (
     try_enqueue,
     unusable_topic_errors,
 )
+
+if TYPE_CHECKING:
+    from wasmline.consumer.backends.kafka.message_columns import OutputWriter
+    from wasmline.consumer.columns import OutputColumns
+
+ColumnAnswer = Callable[[int, int, Exception | None], None]
+"""See Sink.write_columns."""
 
 
 def produce(client: Producer, output: Output, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
@@ -79,7 +87,8 @@ class KafkaSink:
         self._config = config
         self._batches = ProducerBatchLimiter(config)
         self._waiting: dict[str, int] = {}
-        self._backlog: deque[tuple[Output, Callable[[Exception | None], None], bool]] = deque()
+        self._backlog: deque[Callable[[], bool]] = deque()
+        """Attempts to write what waits; each returns whether the client had capacity."""
         self._is_alone = False
         """Whether the last output needs a batch of its own."""
 
@@ -92,8 +101,34 @@ class KafkaSink:
         return producer(self._config)
 
     def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
-        if self._backlog or not self._try_send(output, done, alone):
-            self._backlog.append((output, done, alone))
+        self._send(partial(self._try_send, output, done, alone))
+
+    def write_columns(self, outputs: OutputColumns, answer: ColumnAnswer) -> None:
+        try:
+            is_unlimited = self._batches.limits_none(outputs)
+        except WasmlineError:
+            is_unlimited = False  # each output has the error
+        if is_unlimited:
+            from wasmline.consumer.backends.kafka.message_columns import OutputWriter
+
+            answers = _ColumnAnswers(outputs, answer, self._rejection)
+            self._send(partial(self._try_send_columns, OutputWriter(outputs), answers.take))
+            return
+        for place, output in enumerate(outputs.outputs()):
+            self.write(output, partial(answer, 1, place))
+
+    def _send(self, attempt: Callable[[], bool]) -> None:
+        if self._backlog or not attempt():
+            self._backlog.append(attempt)
+
+    def _try_send_columns(
+        self, writer: OutputWriter, delivered: Callable[[int, KafkaError | None, Message | None], None]
+    ) -> bool:
+        """Pass the outputs of a call to the client; return whether it had capacity for all of them."""
+        if self._is_alone and self._producer.flush(BATCH_SPACE_WAIT_S):
+            return False
+        self._is_alone = False
+        return writer.write(self._producer, delivered)
 
     def _try_send(self, output: Output, done: Callable[[Exception | None], None], alone: bool) -> bool:
         """Pass an output to the client; return whether it had capacity. One that is alone needs an empty queue."""
@@ -102,8 +137,7 @@ class KafkaSink:
             if error is None:
                 done(None)
                 return
-            is_of_batch = self._batches.note_rejection(output, error) or error.code() in BATCH_ERROR_CODES
-            done(self._failure(output, error, with_others=is_of_batch and not alone))
+            done(self._rejection(output, error, alone=alone))
 
         try:
             if (alone or self._is_alone) and self._producer.flush(BATCH_SPACE_WAIT_S):
@@ -117,6 +151,11 @@ class KafkaSink:
         except KafkaException as error:
             done(self._failure(output, error.args[0]))
         return True
+
+    def _rejection(self, output: Output, error: KafkaError, *, alone: bool = False) -> WasmlineError:
+        """Return the error of an output that was not delivered."""
+        is_of_batch = self._batches.note_rejection(output, error) or error.code() in BATCH_ERROR_CODES
+        return self._failure(output, error, with_others=is_of_batch and not alone)
 
     def _failure(self, output: Output, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
         missing = self._batches.missing_partition(output, error)
@@ -139,7 +178,7 @@ class KafkaSink:
                 return left
 
     def _send_backlog(self) -> None:
-        while self._backlog and self._try_send(*self._backlog[0]):
+        while self._backlog and self._backlog[0]():
             self._backlog.popleft()
 
     def close(self) -> None:
@@ -147,3 +186,28 @@ class KafkaSink:
         if "_producer" in vars(self):
             self._producer.purge()
             self._producer.close()
+
+
+class _ColumnAnswers:
+    """Counts the answers to the outputs of one call, and passes their number on once all have come."""
+
+    __slots__ = ("_answer", "_delivered", "_error_of", "_missing", "_outputs")
+
+    def __init__(
+        self, outputs: OutputColumns, answer: ColumnAnswer, error_of: Callable[[Output, KafkaError], WasmlineError]
+    ) -> None:
+        self._outputs = outputs
+        self._answer = answer
+        self._error_of = error_of
+        self._missing = len(outputs)
+        self._delivered = 0
+
+    def take(self, place: int, error: KafkaError | None, _: Message | None) -> None:
+        """Take the answer to one output: a callback of the client."""
+        if error is None:
+            self._delivered += 1
+        else:
+            self._answer(1, place, self._error_of(self._outputs.output(place), error))
+        self._missing -= 1
+        if not self._missing and self._delivered:
+            self._answer(self._delivered, 0, None)

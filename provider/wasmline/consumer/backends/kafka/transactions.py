@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -46,9 +46,12 @@ from wasmline.kafka.transactional_producer import FENCED_CODES, init_transaction
 from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import transactional_id
 
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
+
 T = TypeVar("T")
 
-PartitionResult = tuple[Sequence[Output], CommittedOffset]
+PartitionResult = tuple[Sequence["Output | OutputColumns"], CommittedOffset]
 CommitContents = Mapping[TopicPartition, PartitionResult]
 """The contents of a transaction, by partition."""
 
@@ -89,7 +92,7 @@ class ProducerClaim:
         self.progress = progress
         self.is_over = False
         """Whether a partition has to be reopened before the others continue."""
-        self.suspects: Sequence[Output] = ()
+        self.suspects: Sequence[Output | OutputColumns] = ()
         """A batch that was rejected because of at least one of its outputs. The next transaction divides it."""
 
     def abandon_producer(self) -> None:
@@ -260,7 +263,7 @@ class KafkaTransactions:
             for partition in work:  # it may have been committed or not
                 claim.progress.pop(partition, None)
             # The client says nothing of a topic that was deleted: it waits for longer than a transaction takes.
-            self._batches.forget({output.topic for outputs, _ in work.values() for output in outputs})
+            self._batches.forget({topic for outputs, _ in work.values() for topic in _topics(outputs)})
         if not is_usable:
             claim.abandon_producer()
         return error
@@ -358,10 +361,13 @@ class KafkaTransactions:
                 raise
 
     def _rejection(
-        self, claim: ProducerClaim, outputs: Sequence[Output], undelivered: Sequence[WasmlineError]
+        self, claim: ProducerClaim, outputs: Sequence[Output | OutputColumns], undelivered: Sequence[WasmlineError]
     ) -> WasmlineError:
         """Return the error of an aborted transaction. Of many outputs rejected together, the cause is still to find."""
         refused = [error.place for error in undelivered if isinstance(error, OutputRefused)]
+        for error in undelivered:
+            if isinstance(error, OutputRefused) and not isinstance(outputs[error.place], Output):
+                return error  # columns are divided first
         if len(refused) < 2:
             return undelivered[0]
         claim.suspects = [outputs[place] for place in refused]
@@ -370,8 +376,8 @@ class KafkaTransactions:
     def _write_outputs(
         self,
         client: Producer,
-        outputs: Sequence[Output],
-        suspects: Sequence[Output],
+        outputs: Sequence[Output | OutputColumns],
+        suspects: Sequence[Output | OutputColumns],
         undelivered: list[WasmlineError],
         deadline: float,
     ) -> None:
@@ -383,37 +389,77 @@ class KafkaTransactions:
         size = math.ceil(len(suspects) / BISECTION_BATCHES)
         groups = {id(output): number // size for number, output in enumerate(suspects)}
         last: int | None = None
-        output_topics[self._prefix].update(output.topic for output in outputs)
+        output_topics[self._prefix].update(_topics(outputs))
 
-        def delivered(error: KafkaError | None, _: Message, place: int) -> None:
+        def delivered(error: KafkaError | None, _: Message | None, place: int, number: int = 0) -> None:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
-                output = outputs[place]
+                output = _output(outputs[place], number)
                 self._batches.note_rejection(output, error)
                 failed = self._batches.missing_partition(output, error) or delivery_error(
                     self._config, output.topic, error
                 )
                 undelivered.append(_with_place(failed, place))
 
-        for place, output in enumerate(outputs):
+        for place, each in enumerate(outputs):
             try:
-                while (
-                    not self._batches.flush_if_full(client, output, waiting, DELIVERY_POLL_INTERVAL_S)
-                    and not undelivered
-                ):
-                    if time.monotonic() > deadline:
-                        servers = self._config.bootstrap_servers
-                        text = f"{output.topic} on {servers} did not accept its records in time"
-                        raise BrokerUnavailable(text, bootstrap_servers=servers)
-                if (group := groups.get(id(output))) != last:
-                    _flush(client, undelivered, deadline)
-                    last = group
-                if undelivered:
-                    break
-                self._produce(client, output, partial(delivered, place=place))
+                if not isinstance(each, Output) and self._batches.limits_none(each):
+                    self._write_columns(client, each, partial(delivered, place=place), undelivered, deadline)
+                    continue
+                for number, output in enumerate([each] if isinstance(each, Output) else each.outputs()):
+                    if (group := groups.get(id(output))) != last:
+                        _flush(client, undelivered, deadline)
+                        last = group
+                    answer = partial(delivered, place=place, number=number)
+                    self._write(client, output, answer, waiting, undelivered, deadline)
             except OutputRefused as error:
                 raise _with_place(error, place) from error
+            if undelivered:
+                break
         if waiting:
             _flush(client, undelivered, deadline)
+
+    def _write(
+        self,
+        client: Producer,
+        output: Output,
+        delivered: Callable[[KafkaError | None, Message], None],
+        waiting: dict[str, int],
+        undelivered: Sequence[WasmlineError],
+        deadline: float,
+    ) -> None:
+        """Write one output, unless one is rejected before the client has capacity."""
+        while not undelivered:
+            if self._batches.flush_if_full(client, output, waiting, DELIVERY_POLL_INTERVAL_S):
+                self._produce(client, output, delivered)
+                return
+            if time.monotonic() > deadline:
+                raise self._late_error([output.topic])
+
+    def _write_columns(
+        self,
+        client: Producer,
+        outputs: OutputColumns,
+        delivered: Callable[..., None],
+        undelivered: Sequence[WasmlineError],
+        deadline: float,
+    ) -> None:
+        """Write outputs in columns; a failed one joins ``undelivered``."""
+        from wasmline.consumer.backends.kafka.message_columns import OutputWriter
+
+        def answer(number: int, error: KafkaError | None, message: Message | None) -> None:
+            if error is not None:
+                delivered(error, message, number=number)
+
+        writer = OutputWriter(outputs)
+        while not writer.write(client, answer) and not undelivered:
+            if time.monotonic() > deadline:
+                raise self._late_error(outputs.topics_written)
+            client.poll(DELIVERY_POLL_INTERVAL_S)
+
+    def _late_error(self, topics: Sequence[str]) -> BrokerUnavailable:
+        servers = self._config.bootstrap_servers
+        text = f"{', '.join(topics)} on {servers} did not accept its records in time"
+        return BrokerUnavailable(text, bootstrap_servers=servers)
 
     def _produce(
         self, client: Producer, output: Output, delivered: Callable[[KafkaError | None, Message], None]
@@ -453,6 +499,19 @@ def _errors_by_partition(error: WasmlineError, work: CommitContents) -> dict[Top
             failures[partition] = CommitFailed(f"the transaction of {partition_names(work)} was aborted: {error}")
         place -= len(outputs)
     return failures
+
+
+def _topics(outputs: Iterable[Output | OutputColumns]) -> set[str]:
+    """Return the topics of some outputs."""
+    found: set[str] = set()
+    for each in outputs:
+        found.update([each.topic] if isinstance(each, Output) else each.topics_written)
+    return found
+
+
+def _output(output: Output | OutputColumns, number: int) -> Output:
+    """Return an output, or the one at a place of columns."""
+    return output if isinstance(output, Output) else output.output(number)
 
 
 def _fenced(partitions: Iterable[TopicPartition]) -> ProducerFenced:

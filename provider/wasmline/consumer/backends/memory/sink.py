@@ -5,10 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.records import Output
 from wasmline.errors import WasmlineError
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
 
 
 class MemorySink:
@@ -22,6 +27,10 @@ class MemorySink:
     def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
         self._unsent.append((output, done))
         self._send()
+
+    def write_columns(self, outputs: OutputColumns, answer: Callable[[int, int, Exception | None], None]) -> None:
+        for number, output in enumerate(outputs.outputs()):
+            self.write(output, partial(_answer, answer, number))
 
     @property
     def is_full(self) -> bool:
@@ -55,3 +64,7 @@ class MemorySink:
                     self._answers.append((done, error))
                 else:
                     self._answers.append((done, None))
+
+
+def _answer(answer: Callable[[int, int, Exception | None], None], number: int, error: Exception | None) -> None:
+    answer(1, number, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from wasmline.consumer.backends.base import RebalanceListener
 from wasmline.consumer.backends.memory.cluster import MemoryCluster
@@ -13,6 +14,9 @@ from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import BrokerUnavailable, KafkaError
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import RecordColumns
 
 EARLIEST = ("earliest", "smallest", "beginning")
 LATEST = ("latest", "largest", "end")
@@ -80,6 +84,11 @@ class MemorySource:
                 self._listener.out_of_range(partition, offset, end)
             if gone:
                 return []
+
+    def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
+        from wasmline.consumer.columns import by_partition
+
+        return by_partition(self.poll(limit, timeout))
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._paused.update(partitions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.backends.memory.group import Member
@@ -13,6 +14,9 @@ from wasmline.consumer.records import Output
 from wasmline.errors import CommitFailed, OutputRefused, ProducerFenced, WasmlineError
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import OutputColumns
 
 
 class MemoryTransactions:
@@ -31,14 +35,14 @@ class MemoryTransactions:
             self._writers[partition] = MemoryTransactionalProducer(self._cluster, name)
 
     def begin(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output | OutputColumns], CommittedOffset]]
     ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         writers = {partition: self._writers[partition] for partition in work}
         return partial(self._commit, work, writers)
 
     def _commit(
         self,
-        work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]],
+        work: Mapping[TopicPartition, tuple[Sequence[Output | OutputColumns], CommittedOffset]],
         writers: Mapping[TopicPartition, MemoryTransactionalProducer],
     ) -> Mapping[TopicPartition, WasmlineError]:
         failures: dict[TopicPartition, WasmlineError] = {}
@@ -66,14 +70,15 @@ class MemoryTransactions:
         self,
         writer: MemoryTransactionalProducer,
         partition: TopicPartition,
-        outputs: Sequence[Output],
+        outputs: Sequence[Output | OutputColumns],
         progress: CommittedOffset,
     ) -> None:
         self._cluster.require_available()
         with self._cluster.committing():
             for place, output in enumerate(outputs):
                 try:
-                    writer.write(output)
+                    for each in [output] if isinstance(output, Output) else output.outputs():
+                        writer.write(each)
                 except OutputRefused as error:
                     error.place = place
                     raise

@@ -1,0 +1,191 @@
+"""Records and outputs as Arrow columns, for handlers that compute: no Python object for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wasmline.consumer.options import NullKeys, Ordering
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.record_batches import OUTPUT_SCHEMA, header_pairs, record_batch
+from wasmline.topic_partitions import TopicPartition
+
+TIMED_OUTPUT_SCHEMA = pa.schema([*OUTPUT_SCHEMA, pa.field("timestamp", pa.int64(), nullable=False)])
+"""OUTPUT_SCHEMA with the timestamp to write, in Unix milliseconds."""
+
+
+class RecordColumns:
+    """Records of one partition as a batch of RECORD_SCHEMA, by ascending offset; at least one."""
+
+    __slots__ = ("batch", "first", "last", "offsets", "partition", "size")
+
+    def __init__(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+        self.partition = partition
+        self.batch = batch
+        self.offsets = batch.column("offset").to_numpy()
+        self.first = int(self.offsets[0])
+        """The first offset."""
+        self.last = int(self.offsets[-1])
+        self.size = data_bytes(batch)
+        """Bytes of the keys, the values and the headers, as those of records."""
+
+    @classmethod
+    def of(cls, records: Sequence[ConsumedRecord]) -> RecordColumns:
+        """Return records of one partition as columns."""
+        topics, partitions, offsets, keys, values, headers, timestamps, _ = zip(*records, strict=True)
+        batch = record_batch(
+            keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
+        )
+        return cls(TopicPartition(topics[0], partitions[0]), batch)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
+        """Return consecutive records of one partition together."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(parts[0].partition, pa.concat_batches([part.batch for part in parts]))
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def slice(self, begin: int, rows: int) -> RecordColumns:
+        """Return so many records from row ``begin`` on."""
+        return RecordColumns(self.partition, self.batch.slice(begin, rows))
+
+    def take(self, rows: pa.Array) -> RecordColumns:
+        """Return the records of some rows, which ascend."""
+        return RecordColumns(self.partition, self.batch.take(rows))
+
+    def records(self) -> list[ConsumedRecord]:
+        """Return the records as Python objects."""
+        columns = self.batch
+        topic, partition = self.partition
+        return [
+            ConsumedRecord(topic, partition, offset, key, value, headers, timestamp)
+            for offset, key, value, headers, timestamp in zip(
+                columns.column("offset").to_pylist(),
+                columns.column("key").to_pylist(),
+                columns.column("value").to_pylist(),
+                header_pairs(columns.column("headers")),
+                columns.column("timestamp").cast(pa.int64()).to_pylist(),
+                strict=True,
+            )
+        ]
+
+    def record(self, row: int) -> ConsumedRecord:
+        """Return one record as a Python object."""
+        return self.slice(row, 1).records()[0]
+
+    def split(self, parts: int, ordering: Ordering, null_keys: NullKeys) -> list[pa.Array]:
+        """Return the rows of up to ``parts`` parts, of which no two have records that wait for each other."""
+        if parts < 2 or ordering is Ordering.PARTITION:
+            return [pa.array(np.arange(len(self)))]
+        rows = np.arange(len(self))
+        numbers = rows % parts
+        if ordering is Ordering.KEY:
+            keys = self.batch.column("key")
+            of_key = pc.fill_null(keys.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)
+            is_free = (of_key < 0) & (null_keys is NullKeys.UNORDERED)
+            numbers = np.where(is_free, numbers, (of_key + 1) % parts)
+        found = [rows[numbers == part] for part in range(parts)]
+        return [pa.array(each) for each in found if len(each)]
+
+
+def by_partition(records: Sequence[ConsumedRecord]) -> list[RecordColumns]:
+    """Return records as columns, those of a partition in their order."""
+    ordered = sorted(records, key=attrgetter("topic", "partition"))
+    return [RecordColumns.of(list(each)) for _, each in groupby(ordered, key=attrgetter("topic", "partition"))]
+
+
+class OutputColumns:
+    """The outputs of one call: a batch of TIMED_OUTPUT_SCHEMA, whose column ``output`` is an index into ``topics``."""
+
+    __slots__ = ("batch", "size", "topics")
+
+    def __init__(self, topics: Sequence[str], batch: pa.RecordBatch) -> None:
+        self.topics = topics
+        self.batch = batch
+        self.size = data_bytes(batch)
+        """Bytes of the keys, the values and the headers, as those of outputs."""
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    @property
+    def rows(self) -> list[int]:
+        """The input row of each output."""
+        found: list[int] = self.batch.column("row").to_pylist()
+        return found
+
+    @property
+    def topics_written(self) -> list[str]:
+        """The topics of the outputs, each once."""
+        return [self.topics[number] for number in self.batch.column("output").unique().to_pylist()]
+
+    def of_topic(self, topic: str | None) -> OutputColumns:
+        """Return the outputs to one topic."""
+        numbers = [number for number, each in enumerate(self.topics) if each == topic]
+        if not numbers:
+            return OutputColumns(self.topics, self.batch.slice(0, 0))
+        chosen = pc.is_in(self.batch.column("output"), value_set=pa.array(numbers, pa.int32()))
+        return OutputColumns(self.topics, self.batch.filter(chosen))
+
+    def outputs(self) -> list[Output]:
+        """Return the outputs as Python objects."""
+        columns = self.batch
+        return [
+            Output(self.topics[number], value, key, headers, timestamp)
+            for number, value, key, headers, timestamp in zip(
+                columns.column("output").to_pylist(),
+                columns.column("value").to_pylist(),
+                columns.column("key").to_pylist(),
+                header_pairs(columns.column("headers")),
+                columns.column("timestamp").to_pylist(),
+                strict=True,
+            )
+        ]
+
+    def output(self, number: int) -> Output:
+        """Return one output as a Python object."""
+        return OutputColumns(self.topics, self.batch.slice(number, 1)).outputs()[0]
+
+
+def data_bytes(batch: pa.RecordBatch) -> int:
+    """Return the bytes of the keys, the values and the headers of a batch."""
+    columns = [batch.column("key"), batch.column("value")]
+    headers = batch.column("headers")
+    if headers.null_count < len(headers):
+        pairs = pc.list_flatten(headers)
+        columns += [pc.struct_field(pairs, 0), pc.struct_field(pairs, 1)]
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnResult:
+    """The result of a call with columns: its outputs by ascending row, and the failed records by their row."""
+
+    outputs: OutputColumns
+    failures: Mapping[int, Exception] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[pa.Array, ColumnResult]]) -> ColumnResult:
+        """Return the results of parts of a batch, each with its rows, as that of the batch."""
+        if len(parts) == 1:
+            return parts[0][1]
+        failures: dict[int, Exception] = {}
+        batches = []
+        for rows, result in parts:
+            failures |= {rows[row].as_py(): error for row, error in result.failures.items()}
+            written = result.outputs.batch
+            number = written.schema.get_field_index("row")
+            of_batch = rows.take(written.column("row")).cast(pa.int32())
+            batches.append(written.set_column(number, written.schema.field(number), of_batch))
+        together = pa.concat_batches(batches)
+        order = np.argsort(together.column("row").to_numpy(), kind="stable")
+        return cls(OutputColumns(parts[0][1].outputs.topics, together.take(pa.array(order))), failures)

@@ -1,0 +1,40 @@
+"""A call of a handler, as an executor runs it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wasmline.consumer.state.work_manager import PartitionWork
+
+
+class Call:
+    """One call of the handler with records of one partition."""
+
+    __slots__ = ("began", "result", "seconds", "work")
+
+    def __init__(self, work: PartitionWork) -> None:
+        self.work = work
+        self.result: Any = None
+        """The result: None if it was not begun, an exception if it failed as a whole."""
+        self.began: float | None = None
+        """Time of the handler's call, by ``time.monotonic``."""
+        self.seconds = 0.0
+        """Duration of that call."""
+
+    def run(self, handle: Any) -> Any:
+        """Call a thread's handler with the records, and return its result."""
+        raise NotImplementedError
+
+    @property
+    def first_offset(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def following(self) -> Call | None:
+        """The call that the same worker makes next."""
+        return None
+
+    def lasts(self, now: float) -> float:
+        """Return the seconds since the call of its handler."""
+        return 0.0 if self.began is None else max(0.0, now - self.began)

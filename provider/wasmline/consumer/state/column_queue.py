@@ -1,0 +1,105 @@
+"""The records of one partition as columns, in the order in which they were read. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from wasmline.consumer.state.calls import Call
+
+if TYPE_CHECKING:
+    from wasmline.consumer.columns import ColumnResult, RecordColumns
+    from wasmline.consumer.state.work_manager import PartitionWork
+
+
+class ColumnCall(Call):
+    """One call of the handler with all records of a batch, or with some of its rows."""
+
+    __slots__ = ("batch", "columns", "rows")
+
+    def __init__(self, batch: ColumnBatch, rows: Any, columns: RecordColumns) -> None:
+        super().__init__(batch.work)
+        self.batch = batch
+        self.rows = rows
+        """The rows of the batch, an array of Arrow."""
+        self.columns = columns
+
+    def run(self, handle: Any) -> Any:
+        return handle.handle_columns(self.columns)
+
+    @property
+    def first_offset(self) -> int:
+        return self.columns.first
+
+    @staticmethod
+    def joined_result(calls: Sequence[ColumnCall]) -> ColumnResult:
+        """Return the results of all calls of a batch as one."""
+        first: ColumnResult = calls[0].result
+        return first.joined([(call.rows, call.result) for call in calls])
+
+
+class ColumnBatch:
+    """Records of one partition that are in flight together, in one call or in several at the same time."""
+
+    __slots__ = ("calls", "columns", "outstanding", "runs", "size", "work")
+
+    def __init__(self, work: PartitionWork, parts: Sequence[RecordColumns]) -> None:
+        self.work = work
+        self.columns = parts[0].joined(parts)
+        self.runs = [part.first for part in parts]
+        """The first offset of each run of PartitionOffsets."""
+        self.size = sum(part.size for part in parts)
+        """Bytes of the records."""
+        self.calls: list[ColumnCall] = []
+        self.outstanding: set[ColumnCall] = set()
+        """The calls that have not returned."""
+
+
+class ColumnQueue:
+    """The columns of one partition, in one assignment; one batch of them is in flight.
+
+    A batch in flight when its partition is revoked stays so until it returns: ``successor`` passes it to the
+    partition's next assignment, so that no key is in two calls.
+    """
+
+    __slots__ = ("_waiting", "batch", "size")
+
+    def __init__(self, batch: ColumnBatch | None = None) -> None:
+        self.batch = batch
+        """The batch in flight."""
+        self._waiting: deque[RecordColumns] = deque()
+        self.size = 0
+        """Records that are queued."""
+
+    def add(self, columns: RecordColumns) -> None:
+        """Queue records behind those that were read before."""
+        self._waiting.append(columns)
+        self.size += len(columns)
+
+    def take(self, most: int) -> tuple[list[RecordColumns], bool]:
+        """Return up to ``most`` of the records: the first columns, and whole ones behind them.
+
+        The second value: whether the first columns had more, and were split.
+        """
+        first = self._waiting.popleft()
+        if is_split := len(first) > most:
+            self._waiting.appendleft(first.slice(most, len(first) - most))
+            first = first.slice(0, most)
+        taken, records = [first], len(first)
+        while self._waiting and records + len(self._waiting[0]) <= most:
+            taken.append(self._waiting.popleft())
+            records += len(taken[-1])
+        self.size -= records
+        return taken, is_split
+
+    @property
+    def first(self) -> RecordColumns | None:
+        """The first records that are in flight or queued."""
+        if self.batch is not None:
+            return self.batch.columns
+        return self._waiting[0] if self._waiting else None
+
+    def successor(self) -> ColumnQueue:
+        """Return the queue of the partition's next assignment: empty, except for the batch in flight."""
+        return ColumnQueue(self.batch)
