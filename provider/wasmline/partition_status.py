@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 IDLE_AFTER_MS = 30_000
-"""Time without a report after which a partition without lag is idle: a batch is reported at its end, and an idle
-stream has none."""
+"""Time without a report after which a partition that has reached its topic's end is idle: batches are reported at
+their end, and an idle stream has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +57,14 @@ class PartitionStatus:
         """Return whether both are of the same generation of the same transform."""
         return (self.transform, self.generation) == (other.transform, other.generation)
 
-    def at(self, now_ms: int, end_offset: int | None, *, runs: bool = True) -> PartitionStatus:
-        """Return what this last report says of a moment, with the topic's ``end_offset`` then, None if not known.
+    def at(self, end_offset: int | None, *, silent_ms: int, runs: bool) -> PartitionStatus:
+        """Return what this report says after ``silent_ms`` without another one.
 
-        A job that no longer ``runs`` is stopped, whatever a killed driver reported last. A topic that was created
-        again ends before the offset, and the reported lag stays. An idle partition has a ``rate`` of 0.
+        ``end_offset`` is the topic's then, None if not known: the reported lag stays, as with a topic that was created
+        again, which ends before the offset. A job that no longer ``runs`` is stopped, whatever a killed driver reported
+        last. At the topic's end the ``rate`` is 0 after IDLE_AFTER_MS.
         """
         state = "stopped" if not runs and self.state in ("running", "paused") else self.state
         lag = self.lag if end_offset is None or end_offset < self.offset else end_offset - self.offset
-        is_idle = lag == 0 and now_ms - self.updated_ms >= IDLE_AFTER_MS
+        is_idle = end_offset == self.offset and silent_ms >= IDLE_AFTER_MS
         return replace(self, state=state, lag=lag, rate=0.0 if is_idle else self.rate)

@@ -37,14 +37,17 @@ TOLERATED = (
 )
 
 
+# At the import: a conftest.py that a path on the command line names is imported before ``pytest_configure`` is called.
+for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
+    del os.environ[name]
+os.environ.update(SETTINGS)
+(HOME / "dags").mkdir()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Replace the user's Airflow by this run's."""
+    """Let Airflow's own warnings pass."""
     for line in TOLERATED:
         config.addinivalue_line("filterwarnings", line)
-    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
-        del os.environ[name]
-    os.environ.update(SETTINGS)
-    (HOME / "dags").mkdir(exist_ok=True)
 
 
 def pytest_unconfigure() -> None:

@@ -104,8 +104,8 @@ class ClusterState:
         self._reports: dict[str, dict[str, JobReport]] = {}
         self._claims: dict[str, DriverClaim] = {}
         self._statuses: dict[str, dict[int, PartitionStatus]] = {}
-        self._reported_ms: dict[str, int] = {}
-        """When a partition of each job was reported last, until the job is idle."""
+        self._reported_ms: dict[tuple[str, int], int] = {}
+        """When the partitions of jobs were reported, by the clock of ``tick``, until IDLE_AFTER_MS later; in order."""
         self._histories: dict[str, dict[int, dict[bytes, bytes]]] = {}
         self._generations: dict[str, list[GenerationHistory]] = {}
         """Decoded histories, until they change."""
@@ -218,7 +218,7 @@ class ClusterState:
         self._forget_transform(job)
         if order is None:
             tables: tuple[dict[str, Any], ...] = (self._orders, self._reports, self._claims, self._statuses)
-            for table in (*tables, self._conditions, self._reported_ms):
+            for table in (*tables, self._conditions):
                 table.pop(job, None)
             return
         self._orders[job] = order
@@ -254,7 +254,8 @@ class ClusterState:
             if status.transform:
                 self._record_minute(status.transform, min(status.updated_ms, self._now_ms))
             statuses[int(number)] = status
-            self._reported_ms[job] = max(status.updated_ms, self._reported_ms.get(job, 0))
+            self._reported_ms.pop((job, int(number)), None)
+            self._reported_ms[job, int(number)] = self._now_ms or status.updated_ms
         self._touch_job(job)
 
     def _apply_log_line(self, transform: str, value: bytes | None, time_ms: int) -> None:
@@ -312,9 +313,11 @@ class ClusterState:
             if self._conditions.get(job) != condition:
                 self._conditions[job] = condition
                 self._touch_job(job)
-        for job in [job for job, time_ms in self._reported_ms.items() if now_ms - time_ms >= IDLE_AFTER_MS]:
-            del self._reported_ms[job]
-            self._touch_job(job)
+        silent = list(takewhile(lambda each: now_ms - each[1] >= IDLE_AFTER_MS, self._reported_ms.items()))
+        for (job, number), _ in silent:
+            del self._reported_ms[job, number]
+            if number in self._statuses.get(job, ()):
+                self._touch_job(job)
         if now_ms - self._sampled_ms >= SAMPLE_INTERVAL_MS:
             self._sampled_ms = now_ms
             for name in self.deployments:
@@ -348,7 +351,11 @@ class ClusterState:
         overview = self._overview(job)
         condition = overview.condition(self._now_ms)
         partitions = tuple(
-            each.at(self._now_ms, self._ends.get(each.topic, {}).get(each.partition), runs=condition == "running")
+            each.at(
+                self._ends.get(each.topic, {}).get(each.partition),
+                silent_ms=self._now_ms - self._reported_ms.get((job, each.partition), 0),
+                runs=condition == "running",
+            )
             for each in self._last_topic(job)
         )
         return JobView(overview=overview, condition=condition, partitions=partitions)

@@ -83,7 +83,7 @@ class JobStatusReader:
             return
         for each in known:
             if each.partition in ends:
-                yield each.at(now_ms(), ends[each.partition], runs=not over)
+                yield each.at(ends[each.partition], silent_ms=now_ms() - each.updated_ms, runs=not over)
 
     def close(self) -> None:
         """Close the Kafka clients."""

@@ -14,7 +14,6 @@ from typing import get_args, get_type_hints
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wasmline.clock import now_ms
 from wasmline.consumer.prometheus import serve_collector
 from wasmline.control import StatusTopic
 from wasmline.errors import PortInUse
@@ -97,7 +96,7 @@ class StatusCollector(Collector):
         with self._one:
             self._log = self._log or StatusTopic(self._config)
             try:
-                return [each.at(now_ms(), None) for each in self._log.of(self._job)]
+                return self._log.of(self._job)
             finally:
                 self._log.close_reader()
 

@@ -27,6 +27,9 @@ LOG_LINES = 30
 PLAN, RUNNING = "services.json", "keeper.json"  # files that an earlier release may have written
 HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
 
+ROLES = ("viewer", "user", "op", "admin")
+"""The roles of Airflow's simple auth manager."""
+
 
 class LocalAirflow:
     """An Airflow with its state in ``home``: it restarts with its past runs and, if it is free, on the same port.
@@ -66,6 +69,8 @@ class LocalAirflow:
         self.variables = dict(variables or {})
         self.users = dict(users or {})
         self._admin = next((name for name, role in self.users.items() if role == "admin"), None)
+        if unknown := set(self.users.values()) - set(ROLES):
+            raise ValueError(f"no role of the simple auth manager: {', '.join(sorted(unknown))}")
         if self.users and self._admin is None:
             raise ValueError("none of the users is an admin: the DAGs could not be controlled over the API")
         self.settings = dict(settings or {})

@@ -57,9 +57,9 @@ def passwords(home: Path, users: Iterable[str]) -> dict[str, str]:
     path = home / PASSWORDS
     known: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
     found = {user: known.get(user) or secrets.token_urlsafe(16) for user in users}
-    if found != known:
+    if not found.items() <= known.items():
         service_folder.own_folder(home)
-        service_folder.write(path, json.dumps(found), private=True)
+        service_folder.write(path, json.dumps({**known, **found}), private=True)
     return found
 
 

@@ -42,15 +42,16 @@ def require_may_read_dag(user: BaseUser, dag_id: str) -> None:
 def may_act(user: BaseUser, dag_ids: Iterable[str], permission: str) -> bool:
     """Return whether a user may act on what one of ``dag_ids`` has made.
 
-    That is whoever may edit any DAG, if Airflow has no teams, or one of these, or has the named ``permission``.
+    That is whoever may edit any DAG, if Airflow has no teams, or one of these that it has, or has the named
+    ``permission``.
     """
     manager = get_auth_manager()
-    has_teams = conf.getboolean("core", "multi_team", fallback=False)  # the right to any DAG is then one team's
-    return (
-        (not has_teams and _may_edit(manager, user, None))
-        or any(_may_edit(manager, user, dag_id) for dag_id in dag_ids)
-        or _has_permission(manager, user, permission)
-    )
+    if conf.getboolean("core", "multi_team", fallback=False):
+        # The right to any DAG is one team's, and so was a DAG that Airflow no longer has: it does not say whose.
+        dag_ids = [dag_id for dag_id in dag_ids if DagModel.get_dagmodel(dag_id) is not None]
+    elif _may_edit(manager, user, None):
+        return True
+    return any(_may_edit(manager, user, dag_id) for dag_id in dag_ids) or _has_permission(manager, user, permission)
 
 
 def may_trigger(user: BaseUser, dag_id: str) -> bool:

@@ -128,7 +128,7 @@ def _add_cluster_views(app: FastAPI, page: Page) -> None:
             each: {"may_trigger": may_trigger(user, each), "may_answer": may_answer_approvals(user, each)}
             for each in dag
         }
-        return _json({"dags": allowed})
+        return _json({"dags": allowed, "user_id": user.get_id()})
 
 
 def _add_storage_views(app: FastAPI, page: Page) -> None:

@@ -199,7 +199,8 @@ def run_document(
     name = f"{dag_id}/{run_id}"
     task = [] if task_id is None else [task_id] if map_index is None else [task_id, str(map_index)]
     ordered_by = "/".join([name, *task])
-    views = [view for view in state.jobs() if view.order.spec.job in jobs or _is_of(view.order.cause.run, ordered_by)]
+    orders = [each for each in state.orders() if each.spec.job in jobs or _is_of(each.cause.run, ordered_by)]
+    views = [state.require_job(job) for job in sorted(each.spec.job for each in orders)]
     reports = [view.overview.report for view in views if view.overview.report is not None]
     changes = [
         {

@@ -248,6 +248,62 @@ def test_an_approval_is_answered(page_of: Open) -> None:
     assert body == {"chosen_options": ["Reject"], "params_input": {}}
 
 
+@pytest.mark.parametrize(("assigned", "buttons"), [(("8",), 0), (("8", "7"), 2)])
+def test_an_approval_that_asks_others_has_no_buttons(page_of: Open, assigned: tuple[str, ...], buttons: int) -> None:
+    cluster = small_cluster()
+    cluster.assigned_users = assigned
+    page = page_of(cluster)
+    page.open("#/models/eta")
+    page.wait(lambda: page.all(".approval"))
+    assert page.frame.locator(".approval button").count() == buttons
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("a\\\\.b and a\\.b", ["a\\.b and a.b"]),
+        ("a ** 2 + b ** 2 is **bold**", ["a ** 2 + b ** 2 is bold"]),
+        ("| a | b |\r\n|---|---|\r\n| C:\\\\|7 |\r\n|  | \\| |", ["a", "b", "C:\\", "7", "", "|"]),
+        (
+            "abcde\n\n" * 2_858,
+            [*["abcde"] * 2_857, "a", "The text goes on: its last 6 letters are on the task's own page."],
+        ),
+    ],
+)
+def test_markdown_is_shown_as_it_was_meant(page_of: Open, source: str, shown: list[str]) -> None:
+    page = page_of(small_cluster())
+    page.open("#/transforms")
+    found = page.frame.evaluate(
+        """async (source) => {
+            const { markdown } = await import(new URL("static/markdown.js", document.baseURI));
+            const { draw } = await import(new URL("static/elements.js", document.baseURI));
+            const place = document.createElement("div");
+            draw(place, markdown(source, "label"));
+            return [...place.querySelectorAll("p, th, td")].map((each) => each.textContent);
+        }""",
+        source,
+    )
+    assert found == shown
+
+
+@pytest.mark.parametrize("name", ["constructor", "toString", "__proto__"])
+def test_no_name_of_javascripts_own_is_a_view(page_of: Open, name: str) -> None:
+    page = page_of(small_cluster())
+    page.open(f"#/{name}")
+    page.wait(lambda: "There is no such view" in page.text("main"))
+
+
+def test_a_run_whose_tasks_name_many_jobs_is_asked_for_in_pieces_and_shown_as_one(page_of: Open) -> None:
+    cluster = small_cluster()
+    cluster.task_count, cluster.jobs_named = 230, 120
+    page = page_of(cluster)
+    page.open("", query="?dag=d&run=r")
+    page.wait(lambda: "as they are now" in page.text("main"))
+    asked = {each for each in page.server.requests if each.startswith("/wasmline/api/runs/")}
+    assert sorted(each.count("job=") + each.count("transform=") for each in asked) == [22, 50, 50]
+    assert page.text("main").count("eta running") == 1
+
+
 def test_a_model_is_retrained_now(page_of: Open) -> None:
     page = page_of(small_cluster())
     page.open("#/models/eta")

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from starlette.routing import Mount
 
 from integration.plugin.conftest import ROLES
+from wasmline_provider.plugin.access import may_act
 from wasmline_provider.plugin.actions import ACTIONS
 
 READERS = dict.fromkeys(ROLES, True)
@@ -82,7 +83,22 @@ def test_a_route_is_for_its_roles(
 def test_a_role_may_ask_airflow_for_what_it_may_do_there(client_of: Callable[[str], TestClient], role: str) -> None:
     found = client_of(role).get("/wasmline/api/permissions", params={"dag": ["retrain", "promote"]}).json()
     allowed = {"may_trigger": EDITORS[role], "may_answer": EDITORS[role]}
-    assert found == {"dags": {"retrain": allowed, "promote": allowed}}
+    assert found == {"dags": {"retrain": allowed, "promote": allowed}, "user_id": f"the {role}"}
+
+
+def test_with_teams_nobody_may_act_for_a_dag_that_airflow_no_longer_has(
+    api_server: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow does not say whose it was."""
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+    from airflow.models.dag import DagModel
+
+    user = SimpleAuthManagerUser(username="uma", role="user", teams=["one"])
+    assert may_act(user, ["deleted"], "")
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    assert not may_act(user, ["deleted"], "")
+    monkeypatch.setattr(DagModel, "get_dagmodel", lambda dag_id: object())
+    assert may_act(user, ["deleted"], "")
 
 
 @pytest.mark.parametrize(

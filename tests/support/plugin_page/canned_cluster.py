@@ -98,6 +98,8 @@ class CannedCluster:
     failing: the status that each request of data is answered with, or 0. chosen: the answer to the approval.
     dags: the operators of each DAG that makes the asset of a model, by DAG; one without any is hidden from the user.
     task_count: how many task instances a run has; Airflow gives a hundred at once.
+    jobs_named: how many more jobs the tasks of a run name.
+    assigned_users: the ids of the users whom the approval asks, none for everybody; that of the user is 7.
     """
 
     transforms: dict[str, Json] = field(default_factory=dict)
@@ -120,6 +122,8 @@ class CannedCluster:
     dags: dict[str, list[str]] = field(default_factory=lambda: {DAG: ["TrainModelOperator", "PromoteModelOperator"]})
     paused_dags: set[str] = field(default_factory=set)
     task_count: int = 4
+    assigned_users: tuple[str, ...] = ()
+    jobs_named: int = 0
     large_partitions: int = 0
     _cursor: int = 1
     _told_models: dict[str, Json] = field(default_factory=dict)
@@ -286,7 +290,8 @@ class CannedCluster:
 
     def permissions(self, dags: Sequence[str]) -> Json:
         """Return api/permissions."""
-        return {"dags": {dag: {"may_trigger": self.may_act, "may_answer": self.may_act} for dag in dags}}
+        allowed = {dag: {"may_trigger": self.may_act, "may_answer": self.may_act} for dag in dags}
+        return {"dags": allowed, "user_id": "7"}
 
     def dag(self, dag: str) -> Json | None:
         """Return api/v2/dags/DAG of Airflow."""
@@ -302,6 +307,7 @@ class CannedCluster:
         if not self.dags.get(dag):
             return None
         waiting = [] if self.chosen or dag != DAG else [approval(dag, "Promote eta@1.4.0?")]
+        waiting = [{**each, "assigned_users": [{"id": user} for user in self.assigned_users]} for each in waiting]
         cleared = {**approval(dag, "An earlier question"), "task_instance": {"state": "failed"}}
         return {"hitl_details": [*waiting, cleared], "total_entries": 2}
 
@@ -314,7 +320,13 @@ class CannedCluster:
             {"task_id": task, "operator_name": operator, "rendered_fields": each} for task, operator, each in fields
         ]
         more = max(0, self.task_count - len(found))
-        found = [*[{**found[-1], "task_id": f"other-{number}"} for number in range(more)], *found]
+        others = [
+            {"task_id": f"other-{number}", "operator_name": "BashOperator", "rendered_fields": {"job": f"job-{number}"}}
+            for number in range(more)
+        ]
+        for each in others[self.jobs_named :]:
+            each["rendered_fields"] = {}
+        found = [*others, *found]
         wanted = [each for each in found if query.get("task_id", [each["task_id"]]) == [each["task_id"]]]
         offset = int(query.get("offset", ["0"])[0])
         limit = min(100, int(query["limit"][0]))

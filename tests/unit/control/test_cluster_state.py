@@ -191,23 +191,33 @@ def test_a_driver_falls_silent_by_the_time(cluster: Cluster) -> None:
     assert (view.condition, [each.state for each in view.partitions]) == ("silent", ["stopped"])
 
 
-def test_a_stream_without_lag_is_idle_after_a_while(cluster: Cluster) -> None:
+def test_a_partition_at_its_topics_end_is_idle_after_a_while_without_reports(cluster: Cluster) -> None:
     cluster.deploy(deployment())
     cluster.order(order(), updated_ms=NOW + 60_000)
-    cluster.report(status(0, lag=0), status(1, lag=3))
-    cluster.state.tick(NOW)
+    cluster.state.set_ends({"eta.in": {0: 10, 1: 13}})
+    skewed = NOW + 3_600_000  # the clock of a driver does not count
+    cluster.report(status(0, updated_ms=skewed), status(1, updated_ms=skewed), status(2, lag=0, updated_ms=skewed))
+    cluster.state.tick(NOW + 10_000)
+    cluster.report(status(1, updated_ms=skewed))
     cluster.state.tick(NOW + IDLE_AFTER_MS - 1)
     before = cluster.state.number
-    assert [each.rate for each in cluster.state.partitions_of("eta")] == [2.5, 2.5]
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [2.5, 2.5, 2.5]
     cluster.state.tick(NOW + IDLE_AFTER_MS)
     assert cluster.state.changed_since(before, "transforms").keys() == {"eta"}
     assert cluster.state.changed_since(before, "jobs").keys() == {"eta-job"}
-    assert [each.rate for each in cluster.state.partitions_of("eta")] == [0.0, 2.5]
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [0.0, 2.5, 2.5]
+    cluster.state.set_ends({"eta.in": {0: 10, 1: 10}})
+    before = cluster.state.number
+    cluster.state.tick(NOW + 10_000 + IDLE_AFTER_MS)
+    assert cluster.state.changed_since(before, "jobs").keys() == {"eta-job"}
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [0.0, 0.0, 2.5], (
+        "the last one's end is unknown"
+    )
     idle = cluster.state.number
-    cluster.state.tick(NOW + IDLE_AFTER_MS + 1)
+    cluster.state.tick(NOW + 10_001 + IDLE_AFTER_MS)
     assert cluster.state.number == idle
-    cluster.report(status(0, lag=0, updated_ms=NOW + IDLE_AFTER_MS))
-    assert [each.rate for each in cluster.state.partitions_of("eta")] == [2.5, 2.5]
+    cluster.report(status(0, updated_ms=NOW))
+    assert [each.rate for each in cluster.state.partitions_of("eta")] == [2.5, 0.0, 2.5]
 
 
 def test_changes_are_told_once_also_of_what_is_gone(cluster: Cluster) -> None:

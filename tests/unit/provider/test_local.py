@@ -81,6 +81,18 @@ def test_users_without_an_admin_are_refused(tmp_path: Path) -> None:
         LocalAirflow(tmp_path, tmp_path / "dags", users={"vera": "viewer"})
 
 
+def test_an_unknown_role_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="boss"):
+        LocalAirflow(tmp_path, tmp_path / "dags", users={"vera": "boss", "ada": "admin"})
+
+
+def test_users_keep_their_passwords_while_others_are_asked_for(tmp_path: Path) -> None:
+    both = LocalAirflow(tmp_path, tmp_path / "dags", users={"vera": "viewer", "ada": "admin"}).passwords
+    assert LocalAirflow(tmp_path, tmp_path / "dags").passwords == {}
+    assert LocalAirflow(tmp_path, tmp_path / "dags", users={"ada": "admin"}).passwords == {"ada": both["ada"]}
+    assert LocalAirflow(tmp_path, tmp_path / "dags", users={"vera": "viewer", "ada": "admin"}).passwords == both
+
+
 def test_without_a_terminal_each_change_is_a_line_once() -> None:
     lines: list[str] = []
     with RunProgress(ProgressLines(lines.append), ["build", "deploy"]) as progress:

@@ -4,11 +4,12 @@
  * @typedef {{dag_id: string, run_id: string, task_id: string, map_index: number, subject: string, body: ?string,
  *   options: string[], takes_options: boolean, created_ms: number, may_answer: boolean}} Approval a task that waits for
  *   an answer; `takes_options` where one option is the whole answer
- * @typedef {{dag_id: string, is_paused: boolean, trains: boolean, may_trigger: boolean, may_answer: boolean}} ModelDag
- *   a DAG that makes the asset of a model; `trains` where it has a TrainModelOperator, or one of that ending
+ * @typedef {{dag_id: string, is_paused: boolean, trains: boolean, may_trigger: boolean, may_answer: boolean,
+ *   user_id: string}} ModelDag a DAG that makes the asset of a model; `trains` where it has a TrainModelOperator, or
+ *   one of that ending; `user_id` is who asks
  */
 
-import { get, send } from "./api.js";
+import { get, inPieces, send } from "./api.js";
 import { rarely } from "./reading.js";
 
 const AIRFLOW = "../api/v2";
@@ -39,10 +40,17 @@ async function producingDags(asset_uri, signal) {
   const dag_ids = [...new Set(tasks.map(({ dag_id }) => dag_id))].sort();
   if (dag_ids.length === 0) return [];
   const [permissions, ...dags] = await Promise.all([
-    get(`api/permissions?${new URLSearchParams(dag_ids.map((dag_id) => ["dag", dag_id]))}`, signal),
+    permissionsOf(dag_ids, signal),
     ...dag_ids.map((dag_id) => dagOf(dag_id, signal)),
   ]);
-  return dags.filter((dag) => dag !== null).map((dag) => ({ ...dag, ...permissions.dags[dag.dag_id] }));
+  return dags.filter((dag) => dag !== null).map((dag) => ({ ...dag, ...permissions[dag.dag_id] }));
+}
+
+async function permissionsOf(dag_ids, signal) {
+  const answers = await Promise.all(inPieces(dag_ids.map((dag_id) => ["dag", dag_id])).map((piece) =>
+    get(`api/permissions?${new URLSearchParams(piece)}`, signal)));
+  return Object.fromEntries(answers.flatMap(({ dags, user_id }) =>
+    Object.entries(dags).map(([dag_id, may]) => [dag_id, { ...may, user_id }])));
 }
 
 async function dagOf(dag_id, signal) {
@@ -55,12 +63,16 @@ async function dagOf(dag_id, signal) {
 }
 
 /** @returns {Promise<Approval[]>} */
-async function approvalsOf({ dag_id, may_answer }, signal) {
+async function approvalsOf({ dag_id, may_answer, user_id }, signal) {
   const query = new URLSearchParams({ response_received: "false", order_by: "-created_at", limit: PAGE_ROWS });
   const url = `${AIRFLOW}/${escaped(["dags", dag_id, "dagRuns", "~", "hitlDetails"])}?${query}`;
   const { hitl_details } = await orAbsent(get(url, signal), { hitl_details: [] });
   return hitl_details.filter(({ task_instance }) => WAITING.includes(task_instance.state))
-    .map((each) => ({ ...approvalOf(each), may_answer }));
+    .map((each) => ({ ...approvalOf(each), may_answer: may_answer && asks(each, user_id) }));
+}
+
+function asks({ assigned_users }, user_id) {
+  return !assigned_users?.length || assigned_users.some(({ id }) => id === user_id);
 }
 
 function approvalOf({ task_instance, subject, body, options, multiple, params, created_at }) {

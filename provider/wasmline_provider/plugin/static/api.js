@@ -1,6 +1,7 @@
 /** Requests of the page; addresses are relative, because Airflow may be served below a path. */
 
 const TIMEOUT_MS = 30_000;
+const MAX_PARAMETERS = 50;
 
 /** An answer that is none: `status` is 0 without an answer of the server. */
 export class ApiError extends Error {
@@ -13,6 +14,13 @@ export class ApiError extends Error {
 /** Return the path of an endpoint with its parts escaped: path("transforms", name, "logs"). */
 export function path(...parts) {
   return `api/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
+}
+
+/** Return the parameters of several requests in place of one, whose address would be too long. */
+export function inPieces(parameters) {
+  const count = Math.ceil(parameters.length / MAX_PARAMETERS);
+  return Array.from({ length: count }, (_, index) =>
+    parameters.slice(index * MAX_PARAMETERS, (index + 1) * MAX_PARAMETERS));
 }
 
 export function get(url, signal) {

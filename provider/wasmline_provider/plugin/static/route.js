@@ -22,7 +22,8 @@ export function routeOf(hash, run) {
   if (hash.length <= 2) return run ? { view: "run", names: [] } : { view: "transforms", names: [] };
   const [view, ...names] = hash.replace(/^#\/?/, "").split("/");
   try {
-    if (NAME_COUNTS[view]?.includes(names.length)) return { view, names: names.map(decodeURIComponent) };
+    const counts = Object.hasOwn(NAME_COUNTS, view) ? NAME_COUNTS[view] : [];
+    if (counts.includes(names.length)) return { view, names: names.map(decodeURIComponent) };
   } catch (error) {
     if (!(error instanceof URIError)) throw error;
   }

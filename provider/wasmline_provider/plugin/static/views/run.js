@@ -2,7 +2,7 @@
 
 import { namedByTasks } from "../airflow_api.js";
 import { runLink } from "../airflow_links.js";
-import { get, path } from "../api.js";
+import { get, inPieces, path } from "../api.js";
 import { badge } from "../badges.js";
 import { element } from "../elements.js";
 import { facts, failure, note, section, waiting } from "../facts.js";
@@ -18,6 +18,14 @@ import { transformsTable } from "./transforms.js";
 
 const NAMES_AGE_MS = 10_000;
 
+const IDENTITY = {
+  jobs: ({ job }) => job,
+  reports: ({ job }) => job,
+  changes: JSON.stringify,
+  transforms: ({ name }) => name,
+  redrives: ({ topic, id }) => JSON.stringify([topic, id]),
+};
+
 export function runView(page, run) {
   const reading = page.reading("the run of the address", { read: runReader(run) });
   return { title: run.task ?? run.run, draw: () => whatItDid(page, run, reading) };
@@ -29,12 +37,21 @@ function runReader(at) {
   const readNames = rarely((signal) => namedByTasks(at, signal), NAMES_AGE_MS);
   return async (signal) => {
     const named = await readNames(signal);
-    const query = new URLSearchParams(task === null ? [] : [["task", task]]);
-    if (map_index !== null) query.set("map_index", map_index);
-    for (const each of named.jobs) query.append("job", each);
-    for (const each of named.transforms) query.append("transform", each);
-    return get(`${path("runs", dag, run)}?${query}`, signal);
+    const whose = [["task", task], ["map_index", map_index]].filter(([, value]) => value !== null);
+    const names = [...named.jobs.map((each) => ["job", each]), ...named.transforms.map((each) => ["transform", each])];
+    const pieces = names.length > 0 ? inPieces(names) : [[]];
+    return together(await Promise.all(pieces.map((piece) =>
+      get(`${path("runs", dag, run)}?${new URLSearchParams([...whose, ...piece])}`, signal))));
   };
+}
+
+/** Return several answers about a run as one: each of them has what the run itself has ordered. */
+function together([first, ...others]) {
+  const joined = ([name, rows]) => {
+    const all = [rows, ...others.map((other) => other[name])].flat();
+    return [name, [...new Map(all.map((row) => [IDENTITY[name](row), row])).values()]];
+  };
+  return Object.fromEntries(Object.entries(first).map(joined));
 }
 
 function whatItDid(page, { dag, run, task, map_index }, reading) {
