@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import click
@@ -19,7 +18,7 @@ from wasmline.consumer.handler_adapters import Handler
 from wasmline.control import DeploymentSpec, require_topics
 from wasmline.digests import digest_of
 from wasmline.garbage_collection import collect_rarely
-from wasmline.job_offsets.catch_up import CatchUpTarget, snapshot_end_offsets
+from wasmline.job_offsets.catch_up import GroupCatchUpTarget
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.transform_handler import BUFFERED_RECORDS, MAX_CALL_RECORDS, TransformHandler
 
@@ -86,7 +85,7 @@ GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
 )
 @click.option("--max-failure-share", type=float, default=0.5, show_default=True, help="End if more of a window fail.")
 @provenance_option
-@click.option("--stop-at-end", is_flag=True, help="End once all records present at the start are done.")
+@click.option("--stop-at-end", is_flag=True, help="End once the group has done all records present at the start.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus at this port.")
 @guest_options
 @registry_option
@@ -132,7 +131,7 @@ def worker(
     if stop_at_end:
         # Exactly once, records that are done and not committed have no outputs yet.
         exact = options.delivery is Delivery.EXACTLY_ONCE
-        ended = partial(CatchUpTarget(config, snapshot_end_offsets(config, options.topics)).reached, committed=exact)
+        ended = GroupCatchUpTarget(config, options.group_id, options.topics, committed=exact).reached
     consumer = ParallelConsumer(options)
     collect_rarely()
     with _metrics(consumer, metrics_port):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
 from wasmline.consumer import ConsumerHealth
 from wasmline.errors import KafkaError, OffsetOutOfRange, TopicNotFound
-from wasmline.kafka import KafkaConfig, Topics, read_range
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, read_range
 from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+GROUP_POLL_INTERVAL_S = 1.0
+"""Seconds between two looks at what other members of a group have committed."""
 
 
 def snapshot_end_offsets(
@@ -39,7 +43,7 @@ class CatchUpTarget:
         self._left = dict(ends)
 
     def reached(self, health: ConsumerHealth, *, committed: bool = False) -> bool:
-        """Return True once every partition has reached its end. Call repeatedly; the group has no other consumer.
+        """Return True once every partition has reached its end. Call repeatedly; no other consumer has any of them.
 
         ``committed``: and the broker has all of it. False while the cluster cannot be read: that must not hide the
         consumer's own error. Raises TopicNotFound.
@@ -54,6 +58,11 @@ class CatchUpTarget:
             logger.warning("cannot check whether all records are done, retrying: %s", error)
             return False
         return not self._left
+
+    @property
+    def left(self) -> set[TopicPartition]:
+        """The partitions that have not reached their ends, as far as was checked."""
+        return set(self._left)
 
     def passed(self, committed: Mapping[TopicPartition, int]) -> bool:
         """Return whether all of them are done, by the committed offsets of the group."""
@@ -80,3 +89,38 @@ class CatchUpTarget:
                 del self._left[partition]
         except OffsetOutOfRange as error:
             logger.warning("it is not known yet whether %s-%d is done: %s", topic, number, error)
+
+
+class GroupCatchUpTarget:
+    """A CatchUpTarget of a member of a group: other members tell what they have done by their commits."""
+
+    def __init__(self, config: KafkaConfig, group: str, topics: Sequence[str], *, committed: bool) -> None:
+        """``committed``: the member itself counts what it has committed, and not what it has done, too."""
+        self._target = CatchUpTarget(config, snapshot_end_offsets(config, topics))
+        self._groups = ConsumerGroups(config)
+        self._group = group
+        self._committed = committed
+        self._next_look = 0.0
+
+    def reached(self, health: ConsumerHealth) -> bool:
+        """Return True once every partition has reached its end. Call repeatedly. Raises TopicNotFound."""
+        if self._target.reached(health, committed=self._committed):
+            return True
+        others = self._target.left - {each.partition for each in health.partitions}
+        if not others or time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + GROUP_POLL_INTERVAL_S
+        try:
+            return self._target.passed(
+                {
+                    TopicPartition(topic, partition): offset
+                    for topic in sorted({each.topic for each in others})
+                    for partition, offset in self._groups.committed(self._group, topic).items()
+                    if TopicPartition(topic, partition) in others
+                }
+            )
+        except TopicNotFound:
+            raise
+        except KafkaError as error:
+            logger.warning("cannot check whether other members are done, retrying: %s", error)
+            return False

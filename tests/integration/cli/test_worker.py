@@ -302,6 +302,22 @@ def test_the_end_of_a_topic_that_was_written_in_transactions_is_reached(
     assert "0 records done, 200 attempts failed, 200 dead letters" in again.stderr
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_two_members_end_once_both_are_done(
+    kafka: RunningKafka, topic: str, output: str, module_name: str, group: str, delivery: str
+) -> None:
+    asked = (topic, "--group", group, "--handler", f"{module_name}:copy", "--delivery", delivery, "--stop-at-end")
+    members = [started(kafka, *asked) for _ in range(2)]
+    try:
+        assert [member.wait(60) for member in members] == [0, 0]
+    finally:
+        for member in members:
+            member.kill()
+            member.communicate()
+    found = by_key(kafka, output)
+    assert {key: set(values) for key, values in found.items()} == {key: set(values) for key, values in WANTED.items()}
+
+
 def test_a_second_run_has_nothing_left_to_do(kafka: RunningKafka, topic: str, module_name: str, group: str) -> None:
     for done in (200, 0):
         result = worker(kafka, topic, "--group", group, "--handler", f"{module_name}:copy")
