@@ -193,11 +193,13 @@ class ThreadHandler:
             letter = dead_letters.rejected(each["key"], each["value"], pairs, named)
             headers = [{"key": name, "value": value} for name, value in letter.headers]
             each.update(key=letter.key, value=letter.value, headers=headers)
-        places = np.arange(written.num_rows)
-        is_letter = rejected.to_numpy(zero_copy_only=False)
-        places[is_letter] = written.num_rows + np.arange(len(letters))
-        both = pa.concat_batches([written, pa.RecordBatch.from_pylist(letters, schema=TIMED_OUTPUT_SCHEMA)])
-        return both.take(pa.array(places))
+        made = pa.RecordBatch.from_pylist(letters, schema=TIMED_OUTPUT_SCHEMA)
+        # Slices are joined: taking rows of nested lists takes ten times as long.
+        parts, begin = [], 0
+        for number, place in enumerate(np.flatnonzero(rejected.to_numpy(zero_copy_only=False)).tolist()):
+            parts += [written.slice(begin, place - begin), made.slice(number, 1)]
+            begin = place + 1
+        return pa.concat_batches([*parts, written.slice(begin)])
 
     def _spare_bytes(self, written: pa.RecordBatch) -> NDArray[np.int64] | None:
         """Return ``spare_bytes`` of the outputs; None where each of them can have provenance."""
