@@ -34,10 +34,10 @@ from rich.table import Table
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "dags"))
 
+from delivery_in_python import require_same, transform  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
 
 from delivery.generator import generate  # noqa: E402
-from delivery.reference_transform import transform  # noqa: E402
 from wasmline import provenance  # noqa: E402
 from wasmline.build import build, load_project  # noqa: E402
 from wasmline.control import Deployment, DeploymentSpec  # noqa: E402
@@ -87,11 +87,8 @@ def python_udf(topic: str) -> Stage:
     from pyspark.sql.functions import col, lit, udf
     from pyspark.sql.types import BinaryType
 
-    def features(value: bytes) -> bytes | None:
-        out = transform(value)
-        return out if isinstance(out, bytes) else None
-
-    function = udf(features, BinaryType())
+    require_same(source.value for source in generate(ROWS))
+    function = udf(transform, BinaryType())
     return lambda frame: frame.select(
         lit(topic).alias("topic"), "key", function(col("value")).alias("value"), "headers"
     )
@@ -231,7 +228,8 @@ def main() -> None:
     folder = REPOSITORY / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, LocalKafka(Path(data)) as kafka:
-        os.environ["PYTHONPATH"] = str(REPOSITORY / "dags")  # the per-row rival is a module there
+        # The per-row rival is a module here, and imports from there.
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [Path(__file__).parent, REPOSITORY / "dags"]))
         with local_spark("bench-pipeline", "2g") as spark:
             figures = report(measure(spark, KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})))
     table = Table(title=f"Kafka → transform → Kafka, batches of {BATCH:,} records, medians of one run")

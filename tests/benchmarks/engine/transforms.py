@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,10 +83,22 @@ def great_circle_km(latitude1: float, longitude1: float, latitude2: float, longi
     return 2 * RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
 
 
+class _Points(msgspec.Struct):
+    id: str
+    lat1: float
+    lon1: float
+    lat2: float
+    lon2: float
+
+
+_decode = msgspec.json.Decoder(_Points).decode
+_encode = msgspec.json.Encoder().encode
+
+
 def _json_row(value: bytes) -> bytes:
-    read = json.loads(value)
-    km = great_circle_km(read["lat1"], read["lon1"], read["lat2"], read["lon2"])
-    return json.dumps({"id": read["id"], "distance_km": km}, separators=(",", ":")).encode()
+    read = _decode(value)
+    km = great_circle_km(read.lat1, read.lon1, read.lat2, read.lon2)
+    return _encode({"id": read.id, "distance_km": km})
 
 
 def _binary_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
