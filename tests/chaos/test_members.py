@@ -19,6 +19,8 @@ from wasmline.testing.kafka import RunningKafka
         pytest.param("asynchronous", {}, None, id="asyncio", marks=pytest.mark.long),
         pytest.param("several", {"batch_size": 8}, None, id="batches", marks=pytest.mark.long),
         pytest.param("wasm", {"batch_size": 8}, None, id="Wasm", marks=pytest.mark.long),
+        pytest.param("columns", {"batch_size": 20}, None, id="columns", marks=pytest.mark.long),
+        pytest.param("columns", {**EXACTLY_ONCE, "batch_size": 20}, None, id="columns, transactions"),
         pytest.param("one", EXACTLY_ONCE, None, id="transactions"),
         pytest.param("one", {}, {"partition.assignment.strategy": "range"}, id="eager", marks=pytest.mark.long),
         pytest.param("one", {}, {"group.protocol": "consumer"}, id="broker assigns", marks=pytest.mark.long),
@@ -74,7 +76,9 @@ def test_members_join_and_leave_every_half_second(
         pytest.param("one", {}, id="at least once", marks=pytest.mark.long),
         pytest.param("one", EXACTLY_ONCE, id="transactions"),
         pytest.param("wasm", {"batch_size": 8}, id="Wasm", marks=pytest.mark.long),
-        pytest.param("wasm", {**EXACTLY_ONCE, "batch_size": 8}, id="Wasm, transactions"),
+        pytest.param("wasm", {**EXACTLY_ONCE, "batch_size": 8}, id="Wasm, transactions", marks=pytest.mark.long),
+        pytest.param("columns", {"batch_size": 20}, id="columns", marks=pytest.mark.long),
+        pytest.param("columns", {**EXACTLY_ONCE, "batch_size": 20}, id="columns, transactions"),
     ],
 )
 def test_members_are_killed_in_mid_flight(

@@ -126,6 +126,8 @@ def test_its_lag_moves(page: AirflowPage, kafka: RunningKafka) -> None:
     page.open("#/transforms")
     page.shows(page.row(MODEL), "succeeded")
     page.picture("transforms", height=240)
+    page.open(f"#/transforms/{NAME}")
+    page.shows(page.fact("Records/s"), re.compile("^0$"))  # half a minute after its last batch
     assert [(each.action, each.cause.by) for each in events(kafka)][-2:] == [("pause", "ada"), ("resume", "ada")]
 
 

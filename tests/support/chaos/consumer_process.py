@@ -14,13 +14,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from support.chaos.call_ledger import Journal
 from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy
+from wasmline.consumer.columns import ColumnResult, RecordColumns
 from wasmline.control import DeploymentSpec
 from wasmline.errors import HandlerBroken, TerminalFailure
 from wasmline.offset_maps import codec
@@ -63,6 +64,12 @@ class Handler:
         assert self._output is not None
         return Guests(self, self._output)
 
+    @property
+    def columns(self) -> Guests:
+        guests = self.wasm
+        guests.takes_columns = True
+        return guests
+
     def _end(self, record: ConsumedRecord) -> Output | None:
         try:
             self._work(record)
@@ -95,6 +102,8 @@ class Handler:
 class Guests:
     """A module that copies records into ``output``, with a guest in each thread, as ``Handler`` would."""
 
+    takes_columns = False
+
     def __init__(self, handler: Handler, output: str) -> None:
         module = guest()
         spec = DeploymentSpec(
@@ -116,12 +125,26 @@ class Noted:
         self.close = guest.close
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
+        outcome = self._noted(records, self._guest)
+        assert isinstance(outcome, BatchResult)
+        return outcome
+
+    def handle_columns(self, columns: RecordColumns) -> ColumnResult:
+        outcome = self._noted(columns.records(), lambda _: self._guest.handle_columns(columns))
+        assert isinstance(outcome, ColumnResult)
+        return outcome
+
+    def _noted(
+        self,
+        records: Sequence[ConsumedRecord],
+        call: Callable[[Sequence[ConsumedRecord]], BatchResult | ColumnResult],
+    ) -> BatchResult | ColumnResult:
         """Run them. For as long as the guest has them, the first of each key has begun."""
         firsts = {record.key: record for record in reversed(records)}
         for record in firsts.values():
             self._handler.note("S", record)
         time.sleep(self._handler.seconds(records[0]))
-        outcome = self._guest(records)
+        outcome = call(records)
         if outcome.failures:
             raise HandlerBroken(f"a guest that copies has failed: {outcome.failures}")
         for record in records:

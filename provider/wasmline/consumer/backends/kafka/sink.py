@@ -101,7 +101,8 @@ class KafkaSink:
         return producer(self._config)
 
     def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
-        self._send(partial(self._try_send, output, done, alone))
+        if self._backlog or not self._try_send(output, done, alone):
+            self._backlog.append(partial(self._try_send, output, done, alone))
 
     def write_columns(self, outputs: OutputColumns, answer: ColumnAnswer) -> None:
         try:
@@ -112,14 +113,12 @@ class KafkaSink:
             from wasmline.consumer.backends.kafka.message_columns import OutputWriter
 
             answers = _ColumnAnswers(outputs, answer, self._rejection)
-            self._send(partial(self._try_send_columns, OutputWriter(outputs), answers.take))
+            attempt = partial(self._try_send_columns, OutputWriter(outputs), answers.take)
+            if self._backlog or not attempt():
+                self._backlog.append(attempt)
             return
         for place, output in enumerate(outputs.outputs()):
             self.write(output, partial(answer, 1, place))
-
-    def _send(self, attempt: Callable[[], bool]) -> None:
-        if self._backlog or not attempt():
-            self._backlog.append(attempt)
 
     def _try_send_columns(
         self, writer: OutputWriter, delivered: Callable[[int, KafkaError | None, Message | None], None]
@@ -133,12 +132,7 @@ class KafkaSink:
     def _try_send(self, output: Output, done: Callable[[Exception | None], None], alone: bool) -> bool:
         """Pass an output to the client; return whether it had capacity. One that is alone needs an empty queue."""
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is None:
-                done(None)
-                return
-            done(self._rejection(output, error, alone=alone))
-
+        delivered = partial(self._take_answer, output, done, alone)
         try:
             if (alone or self._is_alone) and self._producer.flush(BATCH_SPACE_WAIT_S):
                 return False
@@ -151,6 +145,17 @@ class KafkaSink:
         except KafkaException as error:
             done(self._failure(output, error.args[0]))
         return True
+
+    def _take_answer(
+        self,
+        output: Output,
+        done: Callable[[Exception | None], None],
+        alone: bool,
+        error: KafkaError | None,
+        _: Message,
+    ) -> None:
+        """Take the answer to one output: a callback of the client."""
+        done(None if error is None else self._rejection(output, error, alone=alone))
 
     def _rejection(self, output: Output, error: KafkaError, *, alone: bool = False) -> WasmlineError:
         """Return the error of an output that was not delivered."""
