@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from wasmline.consumer.columns import RecordColumns
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.state import work_manager
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall
 from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import CALL_TARGET_S, FIRST_CALL_ROWS, WorkManager
@@ -105,6 +108,18 @@ def test_calls_have_as_many_records_as_take_a_quarter_of_a_second() -> None:
     assert taken(it) == [14_010]
     finish(it)
     assert base(it) == 14_011
+
+
+def test_large_records_are_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_manager, "MAX_CALL_BYTES", 12)  # of three bytes each
+    it = work()
+    it.add_columns([columns(0), columns(1, 2), columns(3, 4, 5, 6, 7, 8, 9)])
+    found = []
+    while offsets := taken(it):
+        found.append(offsets)
+        finish(it)
+    assert found == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]
+    assert (base(it), [each.bytes for each in it]) == (10, [0])
 
 
 def test_what_is_done_above_what_is_not_is_in_the_map() -> None:
@@ -213,3 +228,11 @@ def test_nothing_of_a_partition_that_is_held_is_dispatched() -> None:
     it.hold([ORDERS])
     assert it.take_columns() == []
     assert it.ready == 1
+
+
+def test_calls_stay_below_half_of_their_time_limit() -> None:
+    it = work(batch_size=4_000, handler_timeout_ms=100)
+    it.add_columns([columns(*range(1_000))])
+    assert len(taken(it)) == FIRST_CALL_ROWS
+    finish(it, seconds=0.5)
+    assert len(taken(it)) == FIRST_CALL_ROWS // 10

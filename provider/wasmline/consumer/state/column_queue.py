@@ -77,21 +77,30 @@ class ColumnQueue:
         self._waiting.append(columns)
         self.size += len(columns)
 
-    def take(self, most: int) -> tuple[list[RecordColumns], bool]:
-        """Return up to ``most`` of the records: the first columns, and whole ones behind them.
+    def take(self, most: int, most_bytes: int) -> tuple[list[RecordColumns], bool]:
+        """Return up to so many records, and about so many bytes: of the first columns, and whole ones behind them.
 
         The second value: whether the first columns had more, and were split.
         """
         first = self._waiting.popleft()
-        if is_split := len(first) > most:
-            self._waiting.appendleft(first.slice(most, len(first) - most))
-            first = first.slice(0, most)
-        taken, records = [first], len(first)
-        while self._waiting and records + len(self._waiting[0]) <= most:
+        fitting = min(most, max(1, len(first) * most_bytes // max(first.size, 1)))
+        if is_split := len(first) > fitting:
+            self._waiting.appendleft(first.slice(fitting, len(first) - fitting))
+            first = first.slice(0, fitting)
+        taken, records, size = [first], len(first), first.size
+        while self._waiting and not is_split:
+            following = self._waiting[0]
+            records, size = records + len(following), size + following.size
+            if records > most or size > most_bytes:
+                break
             taken.append(self._waiting.popleft())
-            records += len(taken[-1])
-        self.size -= records
+        self.size -= sum(map(len, taken))
         return taken, is_split
+
+    def take_all(self) -> list[RecordColumns]:
+        """Return all records that are queued."""
+        taken, self._waiting, self.size = list(self._waiting), deque(), 0
+        return taken
 
     @property
     def first(self) -> RecordColumns | None:

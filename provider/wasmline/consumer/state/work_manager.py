@@ -29,7 +29,11 @@ FIRST_CALL_ROWS = 256
 """Maximum rows of the first call with columns, of which it is not known how long it takes."""
 
 CALL_TARGET_S = 0.25
-"""Seconds that a call with columns should take at most, by the calls before it: its records are done together."""
+"""Seconds that a call with columns should take at most, by the calls before it: its records are done together. It is
+half of ``handler_timeout_ms``, if that is less."""
+
+MAX_CALL_BYTES = 16 << 20
+"""Bytes of the records of a batch of columns, about: a guest has them in its memory, beside its outputs."""
 
 MIN_CALL_ROWS = 64
 """Rows of a call below which a batch of columns is not divided: dividing costs as much as some handlers do."""
@@ -165,6 +169,8 @@ class WorkManager:
         self._batch_size = options.batch_size or 1
         self._call_rows = min(FIRST_CALL_ROWS, self._batch_size)
         """Maximum rows of the next call with columns."""
+        timeout_ms = options.handler_timeout_ms
+        self._call_target_s = CALL_TARGET_S if timeout_ms is None else min(CALL_TARGET_S, timeout_ms / 2_000)
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._rotation: deque[PartitionWork] = deque()
         self._departed: dict[TopicPartition, tuple[Shards, ColumnQueue]] = {}
@@ -250,11 +256,11 @@ class WorkManager:
             if work.held or not work.has_ready_columns:
                 continue
             if self._alone and self._limit(work) < self._batch_size:
-                self._queue_as_records(work, work.columns.take(work.columns.size)[0])
+                self._queue_as_records(work, work.columns.take_all())
                 continue
             free = max(1, self._options.max_concurrency - self.in_flight)
             parts = max(1, free // waiting)
-            taken, is_split = work.columns.take(self._call_rows * parts)
+            taken, is_split = work.columns.take(self._call_rows * parts, MAX_CALL_BYTES)
             if is_split:
                 work.offsets.split(taken[0].first, len(taken[0]))
             batch = work.columns.batch = ColumnBatch(work, taken)
@@ -274,7 +280,7 @@ class WorkManager:
         batch = call.batch
         self.in_flight -= 1
         if call.began is not None:
-            rows = int(CALL_TARGET_S * len(call.columns) / max(call.seconds, 1e-6))
+            rows = int(self._call_target_s * len(call.columns) / max(call.seconds, 1e-6))
             self._call_rows = max(1, min(rows, 2 * self._call_rows, self._batch_size))
         batch.outstanding.discard(call)
         if batch.outstanding:
