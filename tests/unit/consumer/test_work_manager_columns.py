@@ -236,3 +236,15 @@ def test_calls_stay_below_half_of_their_time_limit() -> None:
     assert len(taken(it)) == FIRST_CALL_ROWS
     finish(it, seconds=0.5)
     assert len(taken(it)) == FIRST_CALL_ROWS // 10
+
+
+def test_records_wait_for_the_columns_before_them() -> None:
+    it = work()
+    it.add_columns([columns(0, 1, 2)])
+    taken(it)
+    it.add_columns([columns(2, 3)])
+    assert it.take(0.0) is None
+    finish(it)
+    batch = it.take(0.0)
+    assert batch is not None
+    assert [record.offset for record in batch.records] == [3]
