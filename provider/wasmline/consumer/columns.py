@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from wasmline.consumer.options import NullKeys, Ordering
 from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.errors import HandlerBroken
 from wasmline.record_batches import OUTPUT_SCHEMA, header_pairs, record_batch
 from wasmline.topic_partitions import TopicPartition
 
@@ -154,6 +155,26 @@ class OutputColumns:
     def output(self, number: int) -> Output:
         """Return one output as a Python object."""
         return OutputColumns(self.topics, self.batch.slice(number, 1)).outputs()[0]
+
+
+def require_valid(result: object, records: int) -> ColumnResult:
+    """Return a handler's result for so many records. Raises HandlerBroken: a wrong one is not the fault of a record."""
+    if not isinstance(result, ColumnResult):
+        raise HandlerBroken(f"the handler returned {type(result).__name__} for columns, not a ColumnResult")
+    batch = result.outputs.batch
+    if not batch.schema.equals(TIMED_OUTPUT_SCHEMA):
+        raise HandlerBroken(
+            f"the outputs of the handler have the columns {batch.schema.names}, not those of the contract"
+        )
+    rows, topics = batch.column("row").to_numpy(), batch.column("output").to_numpy()
+    if len(rows) and (rows[0] < 0 or rows[-1] >= records or (rows[1:] < rows[:-1]).any()):
+        raise HandlerBroken(f"the outputs of the handler are not in the order of the rows 0 to {records - 1}")
+    if len(topics) and (topics.min() < 0 or topics.max() >= len(result.outputs.topics)):
+        raise HandlerBroken(f"the outputs of the handler name other topics than {', '.join(result.outputs.topics)}")
+    for row, error in result.failures.items():
+        if not isinstance(row, int) or not 0 <= row < records or not isinstance(error, Exception):
+            raise HandlerBroken(f"the handler reports that row {row!r} of {records} failed with {type(error).__name__}")
+    return result
 
 
 def data_bytes(batch: pa.RecordBatch) -> int:

@@ -91,8 +91,9 @@ class _ThreadHandler:
 
     def handle_columns(self, columns: RecordColumns) -> ColumnResult:
         """Return the result of records as columns."""
-        result: ColumnResult = self._handle.handle_columns(columns)  # type: ignore[attr-defined]
-        return result
+        from wasmline.consumer.columns import require_valid
+
+        return require_valid(self._handle.handle_columns(columns), len(columns))  # type: ignore[attr-defined]
 
     def close(self) -> None:
         if close := getattr(self._handle, "close", None):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from support.consumers.column_handlers import output_columns
 from wasmline.consumer import ConsumedRecord, NullKeys, Ordering, Output
-from wasmline.consumer.columns import ColumnResult, RecordColumns
+from wasmline.consumer.columns import ColumnResult, OutputColumns, RecordColumns, require_valid
+from wasmline.errors import HandlerBroken
 from wasmline.testing.strategies import consumed_records
 
 KEYS = st.lists(st.sampled_from([None, b"", b"a", b"b", b"c"]), min_size=1, max_size=40)
@@ -81,6 +82,34 @@ def test_the_results_of_parts_are_that_of_all(parts: int) -> None:
     assert together.outputs.outputs() == [output._replace(headers=()) for output in outputs]
     assert together.outputs.rows == rows
     assert together.failures == errors
+
+
+OUTPUT = Output("out", b"", timestamp=0)
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (None, "NoneType"),
+        ([OUTPUT], "list"),
+        (ColumnResult(output_columns([OUTPUT, OUTPUT], [1, 0])), "not in the order"),
+        (ColumnResult(output_columns([OUTPUT], [2])), "not in the order"),
+        (ColumnResult(output_columns([OUTPUT], [-1])), "not in the order"),
+        (ColumnResult(OutputColumns([], output_columns([OUTPUT], [0]).batch)), "other topics"),
+        (ColumnResult(OutputColumns(["out"], output_columns([OUTPUT], [0]).batch.drop_columns(["row"]))), "columns"),
+        (ColumnResult(output_columns([], []), {2: ValueError()}), "row 2 of 2"),
+        (ColumnResult(output_columns([], []), {0: "no error"}), "str"),  # type: ignore[dict-item]
+    ],
+)
+def test_a_result_that_is_none_is_the_handlers_fault(result: object, text: str) -> None:
+    with pytest.raises(HandlerBroken, match=text):
+        require_valid(result, 2)
+
+
+def test_a_result_may_be_empty_and_may_fail_records() -> None:
+    result = ColumnResult(output_columns([OUTPUT, OUTPUT], [0, 0]), {1: ValueError()})
+    assert require_valid(result, 2) is result
+    assert require_valid(ColumnResult(output_columns([], [])), 1)
 
 
 def test_outputs_of_one_topic_can_be_chosen() -> None:

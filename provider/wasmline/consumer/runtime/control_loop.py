@@ -363,7 +363,7 @@ class ControlLoop:
         if errors:
             self._run_as_records(batch, errors[0], now)
             return
-        result = batch.calls[0].joined_result(batch.calls)
+        result = batch.result
         if result.failures and not self._committer.takes_dead_letters(batch.work):
             self._run_as_records(batch, next(iter(result.failures.values())), now)
             return

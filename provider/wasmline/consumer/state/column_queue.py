@@ -32,12 +32,6 @@ class ColumnCall(Call):
     def first_offset(self) -> int:
         return self.columns.first
 
-    @staticmethod
-    def joined_result(calls: Sequence[ColumnCall]) -> ColumnResult:
-        """Return the results of all calls of a batch as one."""
-        first: ColumnResult = calls[0].result
-        return first.joined([(call.rows, call.result) for call in calls])
-
 
 class ColumnBatch:
     """Records of one partition that are in flight together, in one call or in several at the same time."""
@@ -54,6 +48,12 @@ class ColumnBatch:
         self.calls: list[ColumnCall] = []
         self.outstanding: set[ColumnCall] = set()
         """The calls that have not returned."""
+
+    @property
+    def result(self) -> ColumnResult:
+        """The results of all calls as one; each has one."""
+        first: ColumnResult = self.calls[0].result
+        return first.joined([(call.rows, call.result) for call in self.calls])
 
 
 class ColumnQueue:
