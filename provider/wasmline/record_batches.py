@@ -35,6 +35,9 @@ OUTPUT_SCHEMA = pa.schema(
 )
 """Output records of a transform: ``row`` is the input row it came from, ``output`` an index into the output topics."""
 
+TIMED_OUTPUT_SCHEMA = pa.schema([*OUTPUT_SCHEMA, pa.field("timestamp", pa.int64(), nullable=False)])
+"""OUTPUT_SCHEMA with the timestamp to write, in Unix milliseconds."""
+
 
 def header_pairs(column: pa.ListArray) -> list[Sequence[tuple[str, bytes | None]]]:
     """Return a column of HEADERS as Python values; a null is a record without headers."""

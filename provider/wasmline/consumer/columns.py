@@ -14,11 +14,8 @@ import pyarrow.compute as pc
 from wasmline.consumer.options import NullKeys, Ordering
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import HandlerBroken
-from wasmline.record_batches import OUTPUT_SCHEMA, header_pairs, record_batch
+from wasmline.record_batches import TIMED_OUTPUT_SCHEMA, header_pairs, record_batch
 from wasmline.topic_partitions import TopicPartition
-
-TIMED_OUTPUT_SCHEMA = pa.schema([*OUTPUT_SCHEMA, pa.field("timestamp", pa.int64(), nullable=False)])
-"""OUTPUT_SCHEMA with the timestamp to write, in Unix milliseconds."""
 
 
 class RecordColumns:
@@ -26,14 +23,15 @@ class RecordColumns:
 
     __slots__ = ("batch", "first", "last", "offsets", "partition", "size")
 
-    def __init__(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
+    def __init__(self, partition: TopicPartition, batch: pa.RecordBatch, size: int | None = None) -> None:
+        """``size``: if it is known."""
         self.partition = partition
         self.batch = batch
         self.offsets = batch.column("offset").to_numpy()
         self.first = int(self.offsets[0])
         """The first offset."""
         self.last = int(self.offsets[-1])
-        self.size = data_bytes(batch)
+        self.size = data_bytes(batch) if size is None else size
         """Bytes of the keys, the values and the headers, as those of records."""
 
     @classmethod

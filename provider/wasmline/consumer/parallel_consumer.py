@@ -102,6 +102,8 @@ class ParallelConsumer:
     def _run(self, handler: Handler | HandlerFactory) -> None:
         backend = self._backend or _kafka_backend(self._options, self._timings)
         executor = executor_for(handler, self._options, self._mailbox)
+        if executor.takes_columns:
+            backend.use_columns()
         loop = ControlLoop(self._options, backend, executor, self._mailbox, self._timings, self._map_limits)
         try:
             backend.source.open(loop)

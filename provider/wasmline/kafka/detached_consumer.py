@@ -10,6 +10,7 @@ from typing import TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
+from wasmline.kafka.error_mapping import ReportedError
 from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def unique_group(purpose: str) -> str:
     return f"wasmline.{purpose}.{uuid.uuid4()}"
 
 
-def is_group_denial(message: Message) -> bool:
+def is_group_denial(message: Message | ReportedError) -> bool:
     """Return whether a message says that the client may not use its group. One that reads ranges has no use for it."""
     error = message.error()
     return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED

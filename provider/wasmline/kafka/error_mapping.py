@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from wasmline.errors import BrokerUnavailable, CorruptRecord, InvalidKafkaConfig, NotAuthorized, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.topic_partitions import TopicPartition
 
 UNREACHABLE_CODES = (
     KafkaError._ALL_BROKERS_DOWN,
@@ -85,7 +86,28 @@ def denied_errors(
     return errors
 
 
-def message_error(servers: str, message: Message, error: KafkaError) -> WasmlineError | KafkaException:
+class ReportedError:
+    """An error that a client reports in place of a record of a partition, with the methods of its messages."""
+
+    def __init__(self, partition: TopicPartition, offset: int, error: KafkaError) -> None:
+        self._partition = partition
+        self._offset = offset
+        self._error = error
+
+    def error(self) -> KafkaError:
+        return self._error
+
+    def topic(self) -> str:
+        return self._partition.topic
+
+    def partition(self) -> int:
+        return self._partition.partition
+
+    def offset(self) -> int:
+        return self._offset
+
+
+def message_error(servers: str, message: Message | ReportedError, error: KafkaError) -> WasmlineError | KafkaException:
     """Return the exception for an error that a consumer reported in place of a record."""
     topic = message.topic() or ""
     if (denied := denied_errors(servers, topic=topic).get(error.code())) is not None:

@@ -104,6 +104,10 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "queue_new": (_Queue, _Handle),
     "queue_poll": (_Event, _Queue, ctypes.c_int),
     "queue_destroy": (None, _Queue),
+    "queue_get_partition": (_Queue, _Handle, ctypes.c_char_p, ctypes.c_int32),
+    "queue_forward": (None, _Queue, _Queue),
+    "topic_name": (ctypes.c_char_p, ctypes.c_void_p),
+    "message_errstr": (ctypes.c_char_p, ctypes.c_void_p),
     "event_error": (ctypes.c_int, _Event),
     "event_topic_partition_list": (_List, _Event),
     "event_destroy": (None, _Event),
@@ -138,12 +142,12 @@ class Librdkafka:
     """
 
     def __init__(self, *, is_trial: bool = False) -> None:
-        if not is_trial and CLIENT not in KNOWN_CLIENTS and (problem := _trial(CLIENT)):
+        if not is_trial and CLIENT not in KNOWN_CLIENTS and (problem := trial(CLIENT, TRIAL)):
             raise InexactMetadata(f"confluent-kafka {CLIENT} cannot be called as its earlier releases can: {problem}")
         try:
             # Symbols are resolved among the extension's dependencies: this loads nothing and needs no path.
-            library = ctypes.CDLL(cimpl.__file__)
-            self._functions = {name: _declared(library, name, *types) for name, types in FUNCTIONS.items()}
+            self._library = ctypes.CDLL(cimpl.__file__)
+            self._functions = {name: _declared(self._library, name, *types) for name, types in FUNCTIONS.items()}
         except (OSError, AttributeError) as error:
             raise InexactMetadata(
                 f"librdkafka cannot be called in this installation of confluent-kafka: {error}"
@@ -154,6 +158,10 @@ class Librdkafka:
 
     def __getitem__(self, name: str) -> Any:
         return self._functions[name]
+
+    def address(self, name: str) -> int:
+        """Return the address of a function, for compiled code. Raises AttributeError if there is none."""
+        return ctypes.cast(getattr(self._library, f"rd_kafka_{name}"), ctypes.c_void_p).value or 0
 
     def handle(self, client: Consumer | Producer | AdminClient) -> int:
         """Return the client's ``rd_kafka_t *``: the first field behind the object's head. Raises ClientClosed."""
@@ -258,23 +266,23 @@ _trying = threading.Lock()
 """Held during a trial."""
 
 
-def _trial(client: str) -> str:
-    """Return why a release of the client failed in a process that made a Librdkafka, "" if it did not.
+def trial(client: str, code: str) -> str:
+    """Return why a release of the client failed in a process that ran ``code``, "" if it did not.
 
     Raises ClientUntested where that process could not be started or was ended from outside.
     """
     with _trying:
-        return _tried(client)
+        return _tried(client, code)
 
 
 @cache
-def _tried(client: str) -> str:
+def _tried(client: str, code: str) -> str:
     if not sys.executable:
         return "this process has no sys.executable with which to try it"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLE)}
     try:
         ended = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", SEARCH_PATH + TRIAL, *filter(os.path.isabs, sys.path)],
+            [sys.executable, "-I", "-S", "-c", SEARCH_PATH + code, *filter(os.path.isabs, sys.path)],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

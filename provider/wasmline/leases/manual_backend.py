@@ -41,7 +41,7 @@ from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.job_offsets.committed_offset_reader import require_committed
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, require_tested_client
 from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import ReportedError, translate_errors
 from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
@@ -105,6 +105,11 @@ class ManualBackend:
         output_topics[prefix].update(assignment.outputs)
         self.transactions = ManualTransactions(config, prefix, self.source, offset_store, assignment)
 
+    def use_columns(self) -> None:
+        from wasmline.kafka.compiled_columns import compiled_columns
+
+        self.source.compiled = self.sink.compiled = self.transactions.compiled = compiled_columns()
+
 
 def probe_cluster(options: ConsumerOptions, partition: TopicPartition) -> bool:
     """Return whether the cluster can store offset maps; raise UnsafeBroker if exactly-once cannot be guaranteed."""
@@ -144,6 +149,7 @@ class ManualSource(GroupSource):
                 raise lease_expired_error()
             starts = listener.assigned(self._assignment.partitions)
             warm.result()
+            self._read_compiled([*self._assignment.partitions, *self._assignment.followed])
             self.consumer.assign(
                 [
                     *self._places({partition: starts.get(partition) for partition in self._assignment.partitions}),
@@ -170,7 +176,9 @@ class ManualSource(GroupSource):
                 self._assignment.follow(record)
         return [columns for columns in read if columns not in followed] if followed else read
 
-    def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
+    def _out_of_range(
+        self, listener: RebalanceListener, message: Message | ReportedError, truncated: re.Match[str] | None
+    ) -> None:
         if message.topic() in self._topics_followed:
             text = f"{message.topic()} was recreated, so that its records of this job are lost"
             raise KafkaFailed(text)

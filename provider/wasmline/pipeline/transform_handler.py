@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wasmline import dead_letters, provenance
 from wasmline.consumer import BatchResult, ConsumedRecord
-from wasmline.consumer.columns import TIMED_OUTPUT_SCHEMA, ColumnResult, OutputColumns, RecordColumns
+from wasmline.consumer.columns import ColumnResult, OutputColumns, RecordColumns
 from wasmline.control import Deployment, DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
@@ -23,6 +23,7 @@ from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.preflight import start_module
 from wasmline.pipeline.record_sizes import MAX_ADDED_BYTES, Limits, header_bytes, spare_bytes
 from wasmline.printable import printable
+from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
 from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from wasmline.consumer import ConsumedRecord, Output
-from wasmline.consumer.columns import TIMED_OUTPUT_SCHEMA, ColumnResult, OutputColumns, RecordColumns
+from wasmline.consumer.columns import ColumnResult, OutputColumns, RecordColumns
+from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
 
 One = Callable[[ConsumedRecord], Sequence[Output]]
 

@@ -59,7 +59,7 @@ class Source(Protocol):
         """Return up to ``limit`` records, those of a partition by offset; wait ``timeout`` seconds for the first."""
 
     def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
-        """Do as ``poll`` does, but return the records of each partition as columns."""
+        """Do as ``poll`` does, but return the records of each partition as columns, in one or more pieces."""
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Return no records of these partitions until ``resume``."""
@@ -154,3 +154,6 @@ class Backend(Protocol):
 
     @property
     def transactions(self) -> Transactions: ...
+
+    def use_columns(self) -> None:
+        """Prepare for ``poll_columns``, in place of ``poll``, and ``write_columns``; called before anything else."""

@@ -59,3 +59,8 @@ class KafkaBackend:
         self.sink = KafkaSink(config)
         prefix = options.transactional_id or options.group_id
         self.transactions = KafkaTransactions(config, prefix, self.source, offset_store, timings=_timings)
+
+    def use_columns(self) -> None:
+        from wasmline.kafka.compiled_columns import compiled_columns
+
+        self.source.compiled = self.sink.compiled = self.transactions.compiled = compiled_columns()

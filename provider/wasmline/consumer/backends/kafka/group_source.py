@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import confluent_kafka
 from confluent_kafka import (
@@ -34,7 +34,7 @@ from wasmline.errors import CommitFailed, CorruptRecord, MetadataTooLarge, Wasml
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import is_group_denial
-from wasmline.kafka.error_mapping import denied_errors, message_error, translate_errors
+from wasmline.kafka.error_mapping import ReportedError, denied_errors, message_error, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -42,6 +42,7 @@ from wasmline.transactional_ids import transactional_id
 
 if TYPE_CHECKING:
     from wasmline.consumer.columns import RecordColumns
+    from wasmline.kafka.compiled_columns import ColumnReader, CompiledColumns
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,12 @@ LEAVE_TIMEOUT_S = 5.0
 
 RETRY_INTERVAL_S = 0.01
 """Seconds between two attempts."""
+
+EVENT_INTERVAL_S = 0.02
+"""Seconds between two looks for events of the group, while records are awaited elsewhere."""
+
+MAX_COMPILED_RECORDS = 20_000
+"""Records that one poll returns as columns, at most."""
 
 TRUNCATED = re.compile(r"truncation detected.* end offset is (\d+)")
 """librdkafka's report of a log that ends, on a new leader, below the last record read (KIP-320)."""
@@ -147,6 +154,9 @@ class GroupSource:
         self._settings["statistics.interval.ms"] = f"{timings.statistics_interval_s * 1_000:.0f}"
         self._connected_brokers: int | None = None
         self._opened: Consumer | None = None
+        self.compiled: CompiledColumns | None = None
+        """Reads the records as columns; None: they come as messages."""
+        self._reader: ColumnReader | None = None
         self._joins = self._has_joined = False
         self._listener: RebalanceListener | None = None
         self._corrupt: CorruptRecord | None = None
@@ -160,6 +170,10 @@ class GroupSource:
         if self._opened is None:
             with self._translated():
                 self._opened = ReconnectingConsumer({**self._settings, "stats_cb": self._note_statistics})
+            if self.compiled is not None:
+                from wasmline.kafka.compiled_columns import ColumnReader
+
+                self._reader = ColumnReader(self.compiled, self._opened, MAX_COMPILED_RECORDS)
         return self._opened
 
     @property
@@ -201,8 +215,21 @@ class GroupSource:
 
     def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
         from wasmline.consumer.backends.kafka.message_columns import columns_by_partition
+        from wasmline.consumer.columns import RecordColumns
 
-        return columns_by_partition(self._poll(limit, timeout))
+        if self._reader is None:
+            return columns_by_partition(self._poll(limit, timeout))
+        deadline = time.monotonic() + timeout
+        while True:
+            # The client serves the events of its group, and may report an error, but has none of the records.
+            if messages := self._poll(1, 0):
+                return columns_by_partition(messages)
+            with self._translated():
+                left = max(0.0, deadline - time.monotonic())
+                found, errors = self._reader.read(limit, min(left, EVENT_INTERVAL_S))
+                self._take_errors(errors, has_records=bool(found))
+            if found or not left:
+                return [RecordColumns(*each) for each in found]
 
     def _poll(self, limit: int, timeout: float) -> list[Message]:
         corrupt, self._corrupt = self._corrupt, None
@@ -286,6 +313,8 @@ class GroupSource:
             return
         if self._joins:
             self._leave(self._opened)
+        if self._reader is not None:
+            self._reader.close()
         librdkafka_ctypes.close(self._opened)
 
     def _leave(self, consumer: Consumer) -> None:
@@ -310,22 +339,24 @@ class GroupSource:
 
     def _readable(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages that are records; raise a reported error if it is a reason to end."""
-        records: list[Message] = []
-        try:
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    records.append(message)
-                else:
-                    self._take_error(message, error)
-        except CorruptRecord as corrupt:
-            if not records:
-                raise
-            self._corrupt = corrupt
+        errors = [message for message in messages if message.error() is not None]
+        records = [message for message in messages if message.error() is None] if errors else list(messages)
+        self._take_errors(errors, has_records=bool(records))
         return records
 
-    def _take_error(self, message: Message, error: KafkaError) -> None:
+    def _take_errors(self, errors: Sequence[Message | ReportedError], *, has_records: bool) -> None:
+        """Take errors that were reported with records or alone; raise the first that is a reason to end."""
+        try:
+            for each in errors:
+                self._take_error(each)
+        except CorruptRecord as corrupt:
+            if not has_records:
+                raise
+            self._corrupt = corrupt
+
+    def _take_error(self, message: Message | ReportedError) -> None:
         """Take an error that the client reports as a message; raise it if it is a reason to end."""
+        error = cast(KafkaError, message.error())
         if error.code() == KafkaError._PARTITION_EOF:
             return
         if error.code() == KafkaError._AUTO_OFFSET_RESET and self._begin != OFFSET_INVALID and self._listener:
@@ -337,7 +368,9 @@ class GroupSource:
             raise message_error(self._config.bootstrap_servers, message, error)
         logger.warning("%s", error.str())
 
-    def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
+    def _out_of_range(
+        self, listener: RebalanceListener, message: Message | ReportedError, truncated: re.Match[str] | None
+    ) -> None:
         partition = TopicPartition(message.topic() or "", message.partition() or 0)
         offset = message.offset()
         self._stranded.add(partition)
@@ -348,6 +381,7 @@ class GroupSource:
         """Continue at a position in a partition that the client has dropped: it rejects a seek there."""
         if self._incremental:
             self.consumer.incremental_unassign([place])
+            self._read_compiled([TopicPartition(place.topic, place.partition)])
             self.consumer.incremental_assign([place])
             return
         assigned = self.consumer.assignment()
@@ -357,6 +391,11 @@ class GroupSource:
         }
         places[TopicPartition(place.topic, place.partition)] = place.offset
         self.consumer.assign([confluent_kafka.TopicPartition(*each, offset) for each, offset in places.items()])
+
+    def _read_compiled(self, partitions: Collection[TopicPartition]) -> None:
+        """Prepare to read partitions that are about to be assigned as columns, if they are."""
+        if self._reader is not None:
+            self._reader.add(partitions)
 
     def _try_seek(self, place: confluent_kafka.TopicPartition) -> bool:
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
@@ -382,6 +421,7 @@ class GroupSource:
         starts = listener.assigned(partitions)
         self._stranded.difference_update(partitions)
         wanted = self._places({partition: starts.get(partition, PLACEHOLDER_OFFSET) for partition in partitions})
+        self._read_compiled(partitions)
         if self._incremental:
             self.consumer.incremental_assign(wanted)
         else:

@@ -1,11 +1,11 @@
-"""Records between the client's messages and columns: as few Python calls for each of them as there can be."""
+"""Records between the client's messages and columns, where no compiled code copies them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -14,6 +14,9 @@ from wasmline.consumer.columns import OutputColumns, RecordColumns
 from wasmline.kafka.producer import ANY_PARTITION
 from wasmline.record_batches import header_pairs, record_batch
 from wasmline.topic_partitions import TopicPartition
+
+if TYPE_CHECKING:
+    from wasmline.kafka.compiled_columns import CompiledColumns
 
 
 def columns_by_partition(messages: Iterable[Message]) -> list[RecordColumns]:
@@ -37,11 +40,35 @@ def columns_by_partition(messages: Iterable[Message]) -> list[RecordColumns]:
     ]
 
 
-class OutputWriter:
+class OutputWriter(Protocol):
     """Passes the outputs of one call to a client, in their order and as its queue has capacity."""
+
+    def write(self, client: Producer) -> bool:
+        """Pass outputs to the client until its queue is full; return whether it has all of them."""
+
+    def answers(self) -> tuple[int, list[tuple[int, KafkaError]]]:
+        """Return the number of outputs whose delivery is not known, and the failed ones since the last call.
+
+        An output is its place.
+        """
+
+
+def output_writer(outputs: OutputColumns, compiled: CompiledColumns | None) -> OutputWriter:
+    """Return a writer of some outputs, to clients with the ``producer_settings`` of ``compiled``."""
+    if compiled is None:
+        return MessageWriter(outputs)
+    from wasmline.kafka.compiled_columns import CompiledWriter
+
+    return CompiledWriter(compiled, outputs.batch, outputs.topics)
+
+
+class MessageWriter:
+    """Passes outputs one by one. See OutputWriter for its contract."""
 
     def __init__(self, outputs: OutputColumns) -> None:
         columns = outputs.batch
+        self._unanswered = len(outputs)
+        self._failed: list[tuple[int, KafkaError]] = []
         self._rows = zip(
             range(len(outputs)),
             [outputs.topics[number] for number in columns.column("output").to_pylist()],
@@ -53,15 +80,7 @@ class OutputWriter:
         )
         self._next = next(self._rows, None)
 
-    def write(
-        self,
-        client: Producer,
-        delivered: Callable[[int, KafkaError | None, Message | None], None],
-    ) -> bool:
-        """Pass outputs to the client until its queue is full; return whether all have been passed.
-
-        ``delivered`` is called with the place of each output: by the client, and here for one that it refuses.
-        """
+    def write(self, client: Producer) -> bool:
         produce = client.produce
         while self._next is not None:
             number, topic, value, key, headers, timestamp = self._next
@@ -71,13 +90,23 @@ class OutputWriter:
                     value=value,
                     key=key,
                     partition=ANY_PARTITION,
-                    on_delivery=partial(delivered, number),
+                    on_delivery=partial(self._take_answer, number),
                     timestamp=timestamp,
                     headers=list(headers),
                 )
             except BufferError:
                 return False
             except KafkaException as error:
-                delivered(number, error.args[0], None)
+                self._take_answer(number, error.args[0], None)
             self._next = next(self._rows, None)
         return True
+
+    def answers(self) -> tuple[int, list[tuple[int, KafkaError]]]:
+        failed, self._failed = self._failed, []
+        return self._unanswered, failed
+
+    def _take_answer(self, number: int, error: KafkaError | None, _: Message | None) -> None:
+        """Take the answer to one output: a callback of the client."""
+        self._unanswered -= 1
+        if error is not None:
+            self._failed.append((number, error))

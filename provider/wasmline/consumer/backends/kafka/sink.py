@@ -28,6 +28,7 @@ from wasmline.kafka.producer import (
 if TYPE_CHECKING:
     from wasmline.consumer.backends.kafka.message_columns import OutputWriter
     from wasmline.consumer.columns import OutputColumns
+    from wasmline.kafka.compiled_columns import CompiledColumns
 
 ColumnAnswer = Callable[[int, int, Exception | None], None]
 """See Sink.write_columns."""
@@ -85,8 +86,12 @@ class KafkaSink:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
+        self.compiled: CompiledColumns | None = None
+        """Writes outputs in columns; None: they become messages."""
         self._batches = ProducerBatchLimiter(config)
         self._waiting: dict[str, int] = {}
+        self._column_writes: list[_ColumnWrite] = []
+        """Outputs of calls whose delivery is not known."""
         self._backlog: deque[Callable[[], bool]] = deque()
         """Attempts to write what waits; each returns whether the client had capacity."""
         self._is_alone = False
@@ -98,7 +103,7 @@ class KafkaSink:
 
     @cached_property
     def _producer(self) -> Producer:
-        return producer(self._config)
+        return producer(self._config, **(self.compiled.producer_settings if self.compiled else {}))
 
     def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
         if self._backlog or not self._try_send(output, done, alone):
@@ -110,24 +115,23 @@ class KafkaSink:
         except WasmlineError:
             is_unlimited = False  # each output has the error
         if is_unlimited:
-            from wasmline.consumer.backends.kafka.message_columns import OutputWriter
+            from wasmline.consumer.backends.kafka.message_columns import output_writer
 
-            answers = _ColumnAnswers(outputs, answer, self._rejection)
-            attempt = partial(self._try_send_columns, OutputWriter(outputs), answers.take)
+            writer = output_writer(outputs, self.compiled)
+            self._column_writes.append(_ColumnWrite(outputs, writer, answer, self._rejection))
+            attempt = partial(self._try_send_columns, writer)
             if self._backlog or not attempt():
                 self._backlog.append(attempt)
             return
         for place, output in enumerate(outputs.outputs()):
             self.write(output, partial(answer, 1, place))
 
-    def _try_send_columns(
-        self, writer: OutputWriter, delivered: Callable[[int, KafkaError | None, Message | None], None]
-    ) -> bool:
+    def _try_send_columns(self, writer: OutputWriter) -> bool:
         """Pass the outputs of a call to the client; return whether it had capacity for all of them."""
         if self._is_alone and self._producer.flush(BATCH_SPACE_WAIT_S):
             return False
         self._is_alone = False
-        return writer.write(self._producer, delivered)
+        return writer.write(self._producer)
 
     def _try_send(self, output: Output, done: Callable[[Exception | None], None], alone: bool) -> bool:
         """Pass an output to the client; return whether it had capacity. One that is alone needs an empty queue."""
@@ -169,6 +173,7 @@ class KafkaSink:
     def poll(self) -> None:
         if "_producer" in vars(self):
             self._producer.poll(0)
+            self._answer_columns()
             self._send_backlog()
 
     def flush(self, timeout: float) -> int:
@@ -177,6 +182,7 @@ class KafkaSink:
         deadline = time.monotonic() + timeout
         while True:
             self._producer.flush(max(0.0, deadline - time.monotonic()))
+            self._answer_columns()
             self._send_backlog()
             left = len(self._producer) + len(self._backlog)
             if not left or time.monotonic() >= deadline:
@@ -186,33 +192,41 @@ class KafkaSink:
         while self._backlog and self._backlog[0]():
             self._backlog.popleft()
 
+    def _answer_columns(self) -> None:
+        self._column_writes = [write for write in self._column_writes if not write.answer()]
+
     def close(self) -> None:
         self._backlog.clear()
+        self._column_writes.clear()
         if "_producer" in vars(self):
             self._producer.purge()
             self._producer.close()
 
 
-class _ColumnAnswers:
-    """Counts the answers to the outputs of one call, and passes their number on once all have come."""
+class _ColumnWrite:
+    """Passes on the deliveries of the outputs of one call: failures at once, the number of the others at the end."""
 
-    __slots__ = ("_answer", "_delivered", "_error_of", "_missing", "_outputs")
+    __slots__ = ("_answer", "_delivered", "_error_of", "_outputs", "_writer")
 
     def __init__(
-        self, outputs: OutputColumns, answer: ColumnAnswer, error_of: Callable[[Output, KafkaError], WasmlineError]
+        self,
+        outputs: OutputColumns,
+        writer: OutputWriter,
+        answer: ColumnAnswer,
+        error_of: Callable[[Output, KafkaError], WasmlineError],
     ) -> None:
         self._outputs = outputs
+        self._writer = writer
         self._answer = answer
         self._error_of = error_of
-        self._missing = len(outputs)
-        self._delivered = 0
+        self._delivered = len(outputs)
 
-    def take(self, place: int, error: KafkaError | None, _: Message | None) -> None:
-        """Take the answer to one output: a callback of the client."""
-        if error is None:
-            self._delivered += 1
-        else:
+    def answer(self) -> bool:
+        """Pass on what is known now; return whether that is all."""
+        unanswered, failed = self._writer.answers()
+        for place, error in failed:
             self._answer(1, place, self._error_of(self._outputs.output(place), error))
-        self._missing -= 1
-        if not self._missing and self._delivered:
+        self._delivered -= len(failed)
+        if not unanswered and self._delivered:
             self._answer(self._delivered, 0, None)
+        return not unanswered

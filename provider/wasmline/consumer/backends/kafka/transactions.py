@@ -47,7 +47,9 @@ from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition
 from wasmline.transactional_ids import transactional_id
 
 if TYPE_CHECKING:
+    from wasmline.consumer.backends.kafka.message_columns import OutputWriter
     from wasmline.consumer.columns import OutputColumns
+    from wasmline.kafka.compiled_columns import CompiledColumns
 
 T = TypeVar("T")
 
@@ -125,6 +127,8 @@ class KafkaTransactions:
         """By transactional id."""
         self._disconnects: dict[str, list[KafkaError]] = {}
         """By transactional id: errors that its newest producer reported since it was ready."""
+        self.compiled: CompiledColumns | None = None
+        """Writes outputs in columns; None: they become messages."""
         self._is_safe = is_safe
         self._testing = threading.Lock()
         self._batches = ProducerBatchLimiter(config)
@@ -193,7 +197,8 @@ class KafkaTransactions:
     def _fence(self, name: str, deadline: float) -> Producer:
         reports: list[KafkaError] = []
         self._disconnects[name] = reports
-        client = transactional_producer(self._config, name, {**PRODUCER_SETTINGS, "error_cb": reports.append})
+        settings = {**PRODUCER_SETTINGS, **(self.compiled.producer_settings if self.compiled else {})}
+        client = transactional_producer(self._config, name, {**settings, "error_cb": reports.append})
         client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
         # Before the fence, too: it aborts the transaction of an abandoned producer, and what hangs with that.
         end_on_outputs(self._config, self._source.group, [name], output_topics[self._prefix])
@@ -299,8 +304,8 @@ class KafkaTransactions:
         self, client: Producer, claim: ProducerClaim, work: CommitContents, member: Any, deadline: float
     ) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return its error, and whether the client can be used for another one."""
-        undelivered: list[WasmlineError] = []
         outputs = [output for outputs, _ in work.values() for output in outputs]
+        deliveries = _Deliveries(outputs, self._delivery_failure)
         offsets = {partition: progress for partition, (_, progress) in work.items()}
         try:
             with translate_errors(self._config.bootstrap_servers, dict.fromkeys(FENCED_CODES, _fenced(work))):
@@ -308,7 +313,7 @@ class KafkaTransactions:
                 try:
                     # The offsets are sent while the outputs are written: the end of the transaction joins them.
                     with self._sending_offsets(client, offsets, member, deadline):
-                        self._write_outputs(client, outputs, claim.suspects, undelivered, deadline)
+                        self._write_outputs(client, outputs, claim.suspects, deliveries, deadline)
                     retry(client.commit_transaction, deadline)
                 except (KafkaException, WasmlineError) as error:
                     late = time.monotonic() > deadline
@@ -318,6 +323,7 @@ class KafkaTransactions:
                     # Rejected while a commit is under way, so an aborted transaction was not committed.
                     retry(client.abort_transaction, deadline)
                     client.poll(0)  # the results of the outputs may be reported only now
+                    undelivered = deliveries.failures()
                     if undelivered and not undelivered[0].retryable:
                         return self._rejection(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
@@ -378,10 +384,10 @@ class KafkaTransactions:
         client: Producer,
         outputs: Sequence[Output | OutputColumns],
         suspects: Sequence[Output | OutputColumns],
-        undelivered: list[WasmlineError],
+        deliveries: _Deliveries,
         deadline: float,
     ) -> None:
-        """Write the outputs of a transaction; a failed output is raised, or joins ``undelivered``.
+        """Write the outputs of a transaction; a failed output is raised, or is one of the ``deliveries``.
 
         After a rejection, the client sends nothing more of the transaction, and nothing more is awaited.
         """
@@ -391,32 +397,27 @@ class KafkaTransactions:
         last: int | None = None
         output_topics[self._prefix].update(_topics(outputs))
 
-        def delivered(error: KafkaError | None, _: Message | None, place: int, number: int = 0) -> None:
-            if error is not None and error.code() != KafkaError._PURGE_QUEUE:
-                output = _output(outputs[place], number)
-                self._batches.note_rejection(output, error)
-                failed = self._batches.missing_partition(output, error) or delivery_error(
-                    self._config, output.topic, error
-                )
-                undelivered.append(_with_place(failed, place))
-
         for place, each in enumerate(outputs):
             try:
                 if not isinstance(each, Output) and self._batches.limits_none(each):
-                    self._write_columns(client, each, partial(delivered, place=place), undelivered, deadline)
+                    self._write_columns(client, each, place, deliveries, deadline)
                     continue
                 for number, output in enumerate([each] if isinstance(each, Output) else each.outputs()):
                     if (group := groups.get(id(output))) != last:
-                        _flush(client, undelivered, deadline)
+                        _flush(client, deliveries, deadline)
                         last = group
-                    answer = partial(delivered, place=place, number=number)
-                    self._write(client, output, answer, waiting, undelivered, deadline)
+                    answer = partial(deliveries.take, place, number)
+                    self._write(client, output, answer, waiting, deliveries, deadline)
             except OutputRefused as error:
                 raise _with_place(error, place) from error
-            if undelivered:
+            if deliveries.failures():
                 break
         if waiting:
-            _flush(client, undelivered, deadline)
+            _flush(client, deliveries, deadline)
+
+    def _delivery_failure(self, output: Output, error: KafkaError) -> WasmlineError:
+        self._batches.note_rejection(output, error)
+        return self._batches.missing_partition(output, error) or delivery_error(self._config, output.topic, error)
 
     def _write(
         self,
@@ -424,11 +425,11 @@ class KafkaTransactions:
         output: Output,
         delivered: Callable[[KafkaError | None, Message], None],
         waiting: dict[str, int],
-        undelivered: Sequence[WasmlineError],
+        deliveries: _Deliveries,
         deadline: float,
     ) -> None:
         """Write one output, unless one is rejected before the client has capacity."""
-        while not undelivered:
+        while not deliveries.failures():
             if self._batches.flush_if_full(client, output, waiting, DELIVERY_POLL_INTERVAL_S):
                 self._produce(client, output, delivered)
                 return
@@ -439,19 +440,16 @@ class KafkaTransactions:
         self,
         client: Producer,
         outputs: OutputColumns,
-        delivered: Callable[..., None],
-        undelivered: Sequence[WasmlineError],
+        place: int,
+        deliveries: _Deliveries,
         deadline: float,
     ) -> None:
-        """Write outputs in columns; a failed one joins ``undelivered``."""
-        from wasmline.consumer.backends.kafka.message_columns import OutputWriter
+        """Write outputs in columns; a failed one is one of the ``deliveries``."""
+        from wasmline.consumer.backends.kafka.message_columns import output_writer
 
-        def answer(number: int, error: KafkaError | None, message: Message | None) -> None:
-            if error is not None:
-                delivered(error, message, number=number)
-
-        writer = OutputWriter(outputs)
-        while not writer.write(client, answer) and not undelivered:
+        writer = output_writer(outputs, self.compiled)
+        deliveries.add(place, writer)
+        while not writer.write(client) and not deliveries.failures():
             if time.monotonic() > deadline:
                 raise self._late_error(outputs.topics_written)
             client.poll(DELIVERY_POLL_INTERVAL_S)
@@ -472,9 +470,40 @@ class KafkaTransactions:
             raise
 
 
-def _flush(client: Producer, undelivered: Sequence[WasmlineError], deadline: float) -> None:
+class _Deliveries:
+    """The failures of the outputs of one transaction, as far as they are known."""
+
+    def __init__(
+        self,
+        outputs: Sequence[Output | OutputColumns],
+        failure: Callable[[Output, KafkaError], WasmlineError],
+    ) -> None:
+        self._outputs = outputs
+        self._failure = failure
+        self._failures: list[WasmlineError] = []
+        self._writers: list[tuple[int, OutputWriter]] = []
+
+    def add(self, place: int, writer: OutputWriter) -> None:
+        """Ask this writer of the columns at a place, too."""
+        self._writers.append((place, writer))
+
+    def take(self, place: int, number: int, error: KafkaError | None, _: Message | None = None) -> None:
+        """Take the answer to an output, or to one of columns: a callback of the client."""
+        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
+            output = _output(self._outputs[place], number)
+            self._failures.append(_with_place(self._failure(output, error), place))
+
+    def failures(self) -> Sequence[WasmlineError]:
+        """Return the failures."""
+        for place, writer in self._writers:
+            for number, error in writer.answers()[1]:
+                self.take(place, number, error)
+        return self._failures
+
+
+def _flush(client: Producer, deliveries: _Deliveries, deadline: float) -> None:
     """Wait for all answers, or for the first rejection."""
-    while client.flush(DELIVERY_POLL_INTERVAL_S) and not undelivered and time.monotonic() < deadline:
+    while client.flush(DELIVERY_POLL_INTERVAL_S) and not deliveries.failures() and time.monotonic() < deadline:
         pass
 
 

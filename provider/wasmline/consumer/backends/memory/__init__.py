@@ -35,6 +35,9 @@ class MemoryBackend:
         self.sink = MemorySink(cluster)
         self.transactions = MemoryTransactions(cluster, options.group_id, prefix, member)
 
+    def use_columns(self) -> None:
+        """Nothing is to prepare."""
+
     def remove_from_group(self) -> None:
         """Remove this member from its group, as a broker does after a session time-out."""
         self._cluster.remove_member(self._group, self.source.member)
