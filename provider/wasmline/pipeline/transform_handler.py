@@ -28,10 +28,10 @@ from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)
 
-MAX_CALL_RECORDS = 4_000
+MAX_CALL_RECORDS = 10_000
 """Maximum records of one call of a module: the host's part of a call takes a fraction of a millisecond."""
 
-BUFFERED_RECORDS = 65_536
+BUFFERED_RECORDS = 131_072
 """Records that a consumer of a module holds: some calls of each partition, so that reading does not wait for them."""
 
 MAX_OUTPUT_BYTES = 2**30
