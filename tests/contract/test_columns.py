@@ -11,20 +11,42 @@ from typing import Any
 
 import pytest
 
-from support.consumers.clusters import Cluster, Kafka, numbered
+from support.consumers.clusters import Cluster, Kafka, Memory, numbered
 from support.consumers.column_handlers import ColumnHandlers
 from support.consumers.running_consumer import Running, ended
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy
 from wasmline.consumer.columns import by_partition
 from wasmline.errors import HandlerBroken, RecordGivenUp
+from wasmline.kafka import compiled_columns
 from wasmline.offset_maps import decode
 from wasmline.topic_partitions import TopicPartition
+
+WAYS = ("compiled", "messages")
+"""How a real client's records become columns: by compiled code, or through messages in Python."""
 
 RECORDS = 60
 ODD = 13
 """The offset of the record that is different."""
 
 DELIVERIES = pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+
+
+@pytest.fixture(params=["memory", *WAYS])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Memory() if request.param == "memory" else _real(request, monkeypatch)
+
+
+@pytest.fixture(params=WAYS)
+def real_cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    return _real(request, monkeypatch)
+
+
+def _real(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kafka:
+    if request.param == "messages":
+        monkeypatch.setattr(compiled_columns, "compiled_columns", lambda: None)
+    else:
+        assert compiled_columns.compiled_columns() is not None
+    return Kafka(request.getfixturevalue("kafka"))
 
 
 def options(topic: str, group: str, delivery: str, **others: Any) -> ConsumerOptions:

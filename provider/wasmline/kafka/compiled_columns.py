@@ -38,6 +38,9 @@ TRIAL = "from wasmline.kafka.compiled_columns import CompiledColumns; CompiledCo
 PLUGINS = "plugin.library.paths"
 """The setting of a producer whose deliveries the compiled code counts."""
 
+MAX_PATH_BYTES = 4_096
+"""Bytes of the longest path of the plugin."""
+
 MAX_FAILURES = 1_000
 """Failed outputs that are reported by one call."""
 
@@ -209,6 +212,14 @@ class CompiledColumns:
             if [_without_place(each) for each in seen] != [_without_place(written)]:
                 raise InexactMetadata(f"confluent-kafka {CLIENT} has other messages: {seen} for {written}")
 
+    def require_plugin(self, handle: int) -> None:
+        """Raise InexactMetadata for a client without ``producer_settings``."""
+        value, size = ctypes.create_string_buffer(MAX_PATH_BYTES), ctypes.c_size_t(MAX_PATH_BYTES)
+        functions = self.librdkafka
+        functions["conf_get"](functions["conf"](handle), PLUGINS.encode(), value, ctypes.byref(size))
+        if value.value.decode() != self.producer_settings[PLUGINS]:
+            raise InexactMetadata(f"outputs in columns are written to a client without the plugin {LIBRARY.name}")
+
     def parts(self, reading: ctypes._Pointer[_Reading], topics: dict[int, str]) -> Iterator[PartitionColumns]:
         """Take over the records that were read, as columns of each partition. ``topics``: the known names."""
         for number in range(reading.contents.parts_found):
@@ -293,8 +304,12 @@ class CompiledWriter:
             raise MemoryError(f"no memory to write {len(outputs)} records")
 
     def write(self, client: Producer) -> bool:
-        """Pass outputs to a client with ``producer_settings``; return whether it has all of them now."""
+        """Pass outputs to a client with ``producer_settings``; return whether it has all of them now.
+
+        Raises InexactMetadata for any other client: it would take what is the compiled code's for its own.
+        """
         handle = self._library.librdkafka.handle(client)
+        self._library.require_plugin(handle)
         return not self._library["write"](self._writing, handle, self._names, self._topics, len(self._topics))
 
     def answers(self) -> tuple[int, list[tuple[int, KafkaError]]]:

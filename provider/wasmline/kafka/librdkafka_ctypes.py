@@ -91,6 +91,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "version": (ctypes.c_int,),
     "name": (ctypes.c_char_p, _Handle),
     "opaque": (ctypes.c_void_p, _Handle),
+    "conf": (ctypes.c_void_p, _Handle),
+    "conf_get": (ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)),
     "mem_malloc": (ctypes.c_void_p, _Handle, ctypes.c_size_t),
     "topic_partition_list_new": (_List, ctypes.c_int),
     "topic_partition_list_add": (ctypes.POINTER(Partition), _List, ctypes.c_char_p, ctypes.c_int32),
