@@ -116,6 +116,33 @@ def test_an_output_that_is_too_large_takes_no_other_with_it(
 
 
 @DELIVERIES
+def test_an_output_that_the_client_itself_refuses_is_a_dead_letter(
+    real_cluster: Kafka, group: str, delivery: str
+) -> None:
+    topic, target, dead = real_cluster.topic(), real_cluster.topic(), real_cluster.topic()
+    real_cluster.write(*numbered(topic, RECORDS, keys=7))
+
+    def one(record: ConsumedRecord) -> list[Output]:
+        return [Output(target, b"x" * 50_000 if record.offset == ODD else b"", b"%d" % record.offset, timestamp=1)]
+
+    asked = options(
+        topic,
+        group,
+        delivery,
+        dead_letter_topic=dead,
+        batch_size=10,
+        max_concurrency=1,
+        commit_interval_ms=500,  # some calls in one transaction
+        kafka={"message.max.bytes": "20000"},
+    )
+    with Running(real_cluster, asked, ColumnHandlers(one)) as running:
+        running.until(lambda _: done(real_cluster, group, topic) == set(range(RECORDS)))
+    assert [record.value for record in real_cluster.read(dead)] == [b"%d" % ODD]
+    found, others = written(real_cluster, target), [number for number in range(RECORDS) if number != ODD]
+    assert found == others if delivery == "exactly_once" else set(found) == set(others)
+
+
+@DELIVERIES
 @pytest.mark.parametrize("letters", [True, False], ids=["dead letters", "no dead letters"])
 def test_a_record_that_fails_is_a_dead_letter_or_ends_the_consumer(
     cluster: Cluster, group: str, delivery: str, letters: bool

@@ -401,19 +401,20 @@ class KafkaTransactions:
             try:
                 if not isinstance(each, Output) and self._batches.limits_none(each):
                     self._write_columns(client, each, place, deliveries, deadline)
-                    continue
-                for number, output in enumerate([each] if isinstance(each, Output) else each.outputs()):
-                    if (group := groups.get(id(output))) != last:
-                        _flush(client, deliveries, deadline)
-                        last = group
-                    answer = partial(deliveries.take, place, number)
-                    self._write(client, output, answer, waiting, deliveries, deadline)
+                else:
+                    for number, output in enumerate([each] if isinstance(each, Output) else each.outputs()):
+                        if (group := groups.get(id(output))) != last:
+                            _flush(client, deliveries, deadline)
+                            last = group
+                        answer = partial(deliveries.take, place, number)
+                        self._write(client, output, answer, waiting, deliveries, deadline)
             except OutputRefused as error:
                 raise _with_place(error, place) from error
             if deliveries.failures():
                 break
         if waiting:
             _flush(client, deliveries, deadline)
+        deliveries.require_no_failure()
 
     def _delivery_failure(self, output: Output, error: KafkaError) -> WasmlineError:
         self._batches.note_rejection(output, error)
@@ -481,6 +482,8 @@ class _Deliveries:
         self._outputs = outputs
         self._failure = failure
         self._failures: list[WasmlineError] = []
+        self._unwritable: KafkaError | None = None
+        """Why the client took an output for none of its transaction, which has failed for another reason."""
         self._writers: list[tuple[int, OutputWriter]] = []
 
     def add(self, place: int, writer: OutputWriter) -> None:
@@ -489,16 +492,27 @@ class _Deliveries:
 
     def take(self, place: int, number: int, error: KafkaError | None, _: Message | None = None) -> None:
         """Take the answer to an output, or to one of columns: a callback of the client."""
-        if error is not None and error.code() != KafkaError._PURGE_QUEUE:
+        if error is None or error.code() == KafkaError._PURGE_QUEUE:
+            return
+        if error.code() == KafkaError._STATE:
+            self._unwritable = error
+        else:
             output = _output(self._outputs[place], number)
             self._failures.append(_with_place(self._failure(output, error), place))
 
     def failures(self) -> Sequence[WasmlineError]:
-        """Return the failures."""
+        """Return the failures of outputs, but for those that failed with their transaction."""
         for place, writer in self._writers:
             for number, error in writer.answers()[1]:
                 self.take(place, number, error)
         return self._failures
+
+    def require_no_failure(self) -> None:
+        """Raise the first failure: what the client has refused fails no commit."""
+        if self.failures():
+            raise self._failures[0]
+        if self._unwritable is not None:
+            raise KafkaException(self._unwritable)
 
 
 def _flush(client: Producer, deliveries: _Deliveries, deadline: float) -> None:
