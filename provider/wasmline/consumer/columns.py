@@ -10,6 +10,7 @@ from operator import attrgetter
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from wasmline.consumer.options import NullKeys, Ordering
 from wasmline.consumer.records import ConsumedRecord, Output
@@ -53,13 +54,25 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    def above(self, offset: int | None) -> tuple[RecordColumns | None, int | None]:
+        """Return the records from an offset on, each once, and the first offset that is below it or comes again.
+
+        A client may return records twice, and it returns those of a log that was rewritten.
+        """
+        highest = np.maximum.accumulate(np.concatenate([[-1 if offset is None else offset - 1], self.offsets[:-1]]))
+        is_new = self.offsets > highest
+        if is_new.all():
+            return self, None
+        rows = np.flatnonzero(is_new)
+        return self.take(rows) if len(rows) else None, int(self.offsets[np.argmin(is_new)])
+
     def slice(self, begin: int, rows: int) -> RecordColumns:
         """Return so many records from row ``begin`` on."""
         return RecordColumns(self.partition, self.batch.slice(begin, rows))
 
-    def take(self, rows: pa.Array) -> RecordColumns:
+    def take(self, rows: NDArray[np.int64]) -> RecordColumns:
         """Return the records of some rows, which ascend."""
-        return RecordColumns(self.partition, self.batch.take(rows))
+        return RecordColumns(self.partition, self.batch.take(pa.array(rows)))
 
     def records(self) -> list[ConsumedRecord]:
         """Return the records as Python objects."""
@@ -81,10 +94,10 @@ class RecordColumns:
         """Return one record as a Python object."""
         return self.slice(row, 1).records()[0]
 
-    def split(self, parts: int, ordering: Ordering, null_keys: NullKeys) -> list[pa.Array]:
+    def split(self, parts: int, ordering: Ordering, null_keys: NullKeys) -> list[NDArray[np.int64]]:
         """Return the rows of up to ``parts`` parts, of which no two have records that wait for each other."""
         if parts < 2 or ordering is Ordering.PARTITION:
-            return [pa.array(np.arange(len(self)))]
+            return [np.arange(len(self))]
         rows = np.arange(len(self))
         numbers = rows % parts
         if ordering is Ordering.KEY:
@@ -93,7 +106,7 @@ class RecordColumns:
             is_free = (of_key < 0) & (null_keys is NullKeys.UNORDERED)
             numbers = np.where(is_free, numbers, (of_key + 1) % parts)
         found = [rows[numbers == part] for part in range(parts)]
-        return [pa.array(each) for each in found if len(each)]
+        return [each for each in found if len(each)]
 
 
 def by_partition(records: Sequence[ConsumedRecord]) -> list[RecordColumns]:
@@ -156,23 +169,49 @@ class OutputColumns:
 
 
 def require_valid(result: object, records: int) -> ColumnResult:
-    """Return a handler's result for so many records. Raises HandlerBroken: a wrong one is not the fault of a record."""
+    """Return a handler's result for so many records, without outputs of those that failed.
+
+    Raises HandlerBroken: a wrong one is not the fault of a record.
+    """
     if not isinstance(result, ColumnResult):
         raise HandlerBroken(f"the handler returned {type(result).__name__} for columns, not a ColumnResult")
-    batch = result.outputs.batch
+    if not isinstance(result.outputs, OutputColumns) or not isinstance(result.failures, Mapping):
+        kinds = f"{type(result.outputs).__name__} and {type(result.failures).__name__}"
+        raise HandlerBroken(f"the handler returned a ColumnResult of {kinds}, not of OutputColumns and a mapping")
+    rows = _require_valid_outputs(result.outputs, records)
+    for row, failure in result.failures.items():
+        if not isinstance(row, int) or not 0 <= row < records or not isinstance(failure, Exception):
+            raise HandlerBroken(
+                f"the handler reports that row {row!r} of {records} failed with {type(failure).__name__}"
+            )
+    if not result.failures:
+        return result
+    succeeded = pa.array(~np.isin(rows, list(result.failures)))
+    outputs = OutputColumns(result.outputs.topics, result.outputs.batch.filter(succeeded))
+    return ColumnResult(outputs, result.failures)
+
+
+def _require_valid_outputs(outputs: OutputColumns, records: int) -> NDArray[np.int32]:
+    """Return the rows of a handler's outputs. Raises HandlerBroken."""
+    batch = outputs.batch
     if not batch.schema.equals(TIMED_OUTPUT_SCHEMA):
         raise HandlerBroken(
             f"the outputs of the handler have the columns {batch.schema.names}, not those of the contract"
         )
-    rows, topics = batch.column("row").to_numpy(), batch.column("output").to_numpy()
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise HandlerBroken(f"the outputs of the handler are no columns of the contract: {error}") from error
+    names = pc.struct_field(pc.list_flatten(batch.column("headers")), 0)
+    if names.null_count or any(batch.column(name).null_count for name in ("row", "output", "timestamp")):
+        raise HandlerBroken("an output of the handler has no row, topic, timestamp or name of a header")
+    rows: NDArray[np.int32] = batch.column("row").to_numpy()
+    topics = batch.column("output").to_numpy()
     if len(rows) and (rows[0] < 0 or rows[-1] >= records or (rows[1:] < rows[:-1]).any()):
         raise HandlerBroken(f"the outputs of the handler are not in the order of the rows 0 to {records - 1}")
-    if len(topics) and (topics.min() < 0 or topics.max() >= len(result.outputs.topics)):
-        raise HandlerBroken(f"the outputs of the handler name other topics than {', '.join(result.outputs.topics)}")
-    for row, error in result.failures.items():
-        if not isinstance(row, int) or not 0 <= row < records or not isinstance(error, Exception):
-            raise HandlerBroken(f"the handler reports that row {row!r} of {records} failed with {type(error).__name__}")
-    return result
+    if len(topics) and (topics.min() < 0 or topics.max() >= len(outputs.topics)):
+        raise HandlerBroken(f"the outputs of the handler name other topics than {', '.join(outputs.topics)}")
+    return rows
 
 
 def data_bytes(batch: pa.RecordBatch) -> int:
@@ -193,17 +232,19 @@ class ColumnResult:
     failures: Mapping[int, Exception] = field(default_factory=dict)
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[pa.Array, ColumnResult]]) -> ColumnResult:
-        """Return the results of parts of a batch, each with its rows, as that of the batch."""
+    def joined(cls, parts: Sequence[tuple[NDArray[np.int64], ColumnResult]]) -> ColumnResult:
+        """Return the results of parts of a batch, each with its rows, as that of the batch. Raises HandlerBroken."""
         if len(parts) == 1:
             return parts[0][1]
+        if len({tuple(result.outputs.topics) for _, result in parts}) > 1:
+            raise HandlerBroken("the handler returned other topics for one part of the records than for another")
         failures: dict[int, Exception] = {}
         batches = []
         for rows, result in parts:
-            failures |= {rows[row].as_py(): error for row, error in result.failures.items()}
+            failures |= {int(rows[row]): error for row, error in result.failures.items()}
             written = result.outputs.batch
             number = written.schema.get_field_index("row")
-            of_batch = rows.take(written.column("row")).cast(pa.int32())
+            of_batch = pa.array(rows[written.column("row").to_numpy()], pa.int32())
             batches.append(written.set_column(number, written.schema.field(number), of_batch))
         together = pa.concat_batches(batches)
         order = np.argsort(together.column("row").to_numpy(), kind="stable")

@@ -134,7 +134,8 @@ def partition_health(
         blocked=work.offsets.blocked,
         failing_keys=sum(shard.error is not None for shard in work.shards),
         oldest_in_flight=max((batch.lasts(now) for batch in calls), default=0.0),
-        stuck_keys=sum(shard.error is not None or _seconds(shard, now) >= STUCK_S for shard in work.shards),
+        stuck_keys=sum(shard.error is not None or _seconds(shard, now) >= STUCK_S for shard in work.shards)
+        + sum(call.lasts(now) >= STUCK_S for call in work.column_calls),
         timed_out_calls=0 if limit is None else sum(batch.lasts(now) >= limit for batch in calls),
         settled=work.offsets.settled,
         counts=replace(counts, dead_letters=counts.dead_letters.copy()),
@@ -146,7 +147,10 @@ def _seconds(shard: Shard, now: float) -> float:
 
 
 def waiting_keys(work: WorkManager, now: float) -> tuple[WaitingKey, ...]:
-    """Return the keys blocked for the longest time: those with the most failures first, then by the time in flight."""
+    """Return the keys blocked for the longest time: those with the most failures first, then by the time in flight.
+
+    Of a call with columns, the first one.
+    """
     found = [
         WaitingKey(
             partition=each.partition,
@@ -160,5 +164,18 @@ def waiting_keys(work: WorkManager, now: float) -> tuple[WaitingKey, ...]:
         for shard in each.shards
         if (record := shard.head) is not None and (shard.in_flight or shard.error is not None)
     ]
+    for each in work:
+        for call in each.column_calls:
+            record = call.columns.record(0)
+            found.append(
+                WaitingKey(
+                    partition=each.partition,
+                    key=record.key,
+                    offset=record.offset,
+                    attempt=record.attempt,
+                    seconds=call.lasts(now),
+                    error=None,
+                )
+            )
     found.sort(key=lambda key: (-key.attempt, -(key.seconds or 0.0)))
     return tuple(found[:MAX_WAITING_KEYS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from support.consumers.column_handlers import output_columns
 from wasmline.consumer import ConsumedRecord, NullKeys, Ordering, Output
 from wasmline.consumer.columns import ColumnResult, OutputColumns, RecordColumns, require_valid
 from wasmline.errors import HandlerBroken
+from wasmline.record_batches import HEADERS
 from wasmline.testing.strategies import consumed_records
 
 KEYS = st.lists(st.sampled_from([None, b"", b"a", b"b", b"c"]), min_size=1, max_size=40)
@@ -48,7 +50,7 @@ def test_no_two_parts_have_records_that_wait_for_each_other(keys: list[bytes | N
     columns = keyed(keys)
     for ordering in Ordering:
         for null_keys in NullKeys:
-            found = [rows.to_pylist() for rows in columns.split(parts, ordering, null_keys)]
+            found = [rows.tolist() for rows in columns.split(parts, ordering, null_keys)]
             assert sorted(row for rows in found for row in rows) == list(range(len(keys)))
             assert all(rows and rows == sorted(rows) for rows in found)
             assert len(found) <= parts
@@ -73,7 +75,7 @@ def test_the_results_of_parts_are_that_of_all(parts: int) -> None:
     errors: dict[int, Exception] = {row: ValueError(row) for row in range(0, 30, 11)}
     divided = []
     for chosen in columns.split(parts, Ordering.KEY, NullKeys.SERIAL):
-        of_part = {row: place for place, row in enumerate(chosen.to_pylist())}
+        of_part = {row: place for place, row in enumerate(chosen.tolist())}
         mine = [(output, of_part[row]) for output, row in zip(outputs, rows, strict=True) if row in of_part]
         made = output_columns([output for output, _ in mine], [place for _, place in mine])
         failed = {of_part[row]: error for row, error in errors.items() if row in of_part}
@@ -85,6 +87,20 @@ def test_the_results_of_parts_are_that_of_all(parts: int) -> None:
 
 
 OUTPUT = Output("out", b"", timestamp=0)
+
+
+def changed(name: str, values: pa.Array) -> ColumnResult:
+    """Return an output with a value that the contract does not allow."""
+    batch = output_columns([OUTPUT], [0]).batch
+    number = batch.schema.get_field_index(name)
+    columns = [*batch.columns[:number], values, *batch.columns[number + 1 :]]
+    return ColumnResult(OutputColumns(["out"], pa.RecordBatch.from_arrays(columns, schema=batch.schema)))
+
+
+def named(names: pa.Array) -> ColumnResult:
+    """Return an output with a header of this name."""
+    pairs = pa.StructArray.from_arrays([names, pa.array([b""])], fields=list(HEADERS.value_type))
+    return changed("headers", pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs, type=HEADERS))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +115,13 @@ OUTPUT = Output("out", b"", timestamp=0)
         (ColumnResult(OutputColumns(["out"], output_columns([OUTPUT], [0]).batch.drop_columns(["row"]))), "columns"),
         (ColumnResult(output_columns([], []), {2: ValueError()}), "row 2 of 2"),
         (ColumnResult(output_columns([], []), {0: "no error"}), "str"),  # type: ignore[dict-item]
+        (ColumnResult(output_columns([], []), [ValueError()]), "list"),  # type: ignore[arg-type]
+        (ColumnResult(None), "NoneType"),  # type: ignore[arg-type]
+        (changed("row", pa.nulls(1, pa.int32())), "no row"),
+        (changed("output", pa.nulls(1, pa.int32())), "no row, topic"),
+        (changed("timestamp", pa.nulls(1, pa.int64())), "timestamp"),
+        (named(pa.nulls(1, pa.string())), "name of a header"),
+        (named(pa.array([b"\xff\xfe\xfd\xfc"]).view(pa.string())), "no columns of the contract"),
     ],
 )
 def test_a_result_that_is_none_is_the_handlers_fault(result: object, text: str) -> None:
@@ -108,8 +131,21 @@ def test_a_result_that_is_none_is_the_handlers_fault(result: object, text: str) 
 
 def test_a_result_may_be_empty_and_may_fail_records() -> None:
     result = ColumnResult(output_columns([OUTPUT, OUTPUT], [0, 0]), {1: ValueError()})
-    assert require_valid(result, 2) is result
-    assert require_valid(ColumnResult(output_columns([], [])), 1)
+    assert require_valid(result, 2).outputs.rows == [0, 0]
+    empty = ColumnResult(output_columns([], []))
+    assert require_valid(empty, 1) is empty
+
+
+def test_a_record_that_failed_has_no_outputs() -> None:
+    outputs = [Output("out", b"%d" % row, timestamp=0) for row in range(3)]
+    result = require_valid(ColumnResult(output_columns(outputs, [0, 1, 2]), {1: ValueError()}), 3)
+    assert (result.outputs.rows, set(result.failures)) == ([0, 2], {1})
+
+
+def test_parts_whose_outputs_have_other_topics_are_the_handlers_fault() -> None:
+    parts = [ColumnResult(output_columns([Output(topic, b"", timestamp=0)], [0])) for topic in ("a", "b")]
+    with pytest.raises(HandlerBroken, match="other topics"):
+        ColumnResult.joined([(np.array([row]), part) for row, part in enumerate(parts)])
 
 
 def test_outputs_of_one_topic_can_be_chosen() -> None:

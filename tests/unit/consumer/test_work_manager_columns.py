@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer.columns import RecordColumns
+from support.consumers.column_handlers import output_columns
+from wasmline.consumer.columns import ColumnResult, RecordColumns
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.state import work_manager
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall
 from wasmline.consumer.state.offsets import InitialProgress
@@ -118,7 +119,7 @@ def test_large_records_are_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> 
     while offsets := taken(it):
         found.append(offsets)
         finish(it)
-    assert found == [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert (base(it), [each.bytes for each in it]) == (10, [0])
 
 
@@ -158,11 +159,18 @@ def test_records_that_a_map_has_as_done_are_left_out_and_columns_wait_for_the_ot
 def test_records_below_those_read_before_are_told_and_not_run() -> None:
     it = work()
     it.add_columns([columns(0, 1, 2)])
-    assert it.add_columns([columns(1, 2, 3)]) == {ORDERS: 1}
-    assert taken(it) == []
-    batch = it.take(0.0)
-    assert batch is not None
-    assert [record.offset for record in batch.records] == [3]
+    assert it.add_columns([columns(1, 2, 3), columns(2)]) == {ORDERS: 1}
+    assert taken(it) == [0, 1, 2, 3]
+    finish(it)
+    assert (base(it), [each.bytes for each in it]) == (4, [0])
+
+
+def test_records_that_come_twice_in_one_poll_run_once() -> None:
+    it = work()
+    assert it.add_columns([columns(3, 4, 4, 6, 5, 3, 7)]) == {ORDERS: 4}
+    assert taken(it) == [3, 4, 6, 7]
+    finish(it)
+    assert base(it) == 8
 
 
 def test_a_batch_of_an_assignment_that_is_over_changes_nothing_and_its_keys_wait_for_it() -> None:
@@ -222,6 +230,15 @@ def test_a_partition_that_runs_alone_runs_its_columns_as_records() -> None:
     assert [record.offset for record in batch.records] == [0]
 
 
+def test_a_handler_of_one_record_a_call_runs_a_partition_alone_as_records() -> None:
+    it = work(batch_size=1)
+    [only] = it
+    it.run_alone(only, 1)
+    it.add_columns([columns(0, 1, 2)])
+    assert it.take_columns() == []
+    assert it.take(0.0) is not None
+
+
 def test_nothing_of_a_partition_that_is_held_is_dispatched() -> None:
     it = work()
     it.add_columns([columns(0)])
@@ -243,8 +260,70 @@ def test_records_wait_for_the_columns_before_them() -> None:
     it.add_columns([columns(0, 1, 2)])
     taken(it)
     it.add_columns([columns(2, 3)])
-    assert it.take(0.0) is None
+    assert taken(it) == []
     finish(it)
-    batch = it.take(0.0)
-    assert batch is not None
-    assert [record.offset for record in batch.records] == [3]
+    assert taken(it) == [3]
+
+
+def keyed(key: bytes | None, begin: int, end: int) -> RecordColumns:
+    return RecordColumns.of([ConsumedRecord("orders", 0, each, key, b"..") for each in range(begin, end)])
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [(b"hot", {}), (None, {}), (b"hot", {"ordering": "partition"})],
+    ids=["hot", "null", "partition"],
+)
+def test_a_call_has_no_more_rows_where_few_keys_leave_workers_idle(key: bytes | None, options: dict[str, Any]) -> None:
+    it = work(batch_size=100, max_concurrency=8, **options)
+    it.add_columns([keyed(key, 0, 150), keyed(key, 150, 300)])
+    found = []
+    while calls := it.take_columns():
+        found.append([call.columns.offsets.tolist() for call in calls])
+        finish(it)
+    assert found == [[list(range(begin, begin + 100))] for begin in (0, 100, 200)]
+    assert (base(it), [each.bytes for each in it]) == (300, [0])
+
+
+def test_a_hot_key_shares_its_batch_with_the_others_that_fit() -> None:
+    it = work(batch_size=100, max_concurrency=2)
+    records = [ConsumedRecord("orders", 0, each, b"cold" if each % 4 == 0 else b"hot", b"") for each in range(400)]
+    it.add_columns([RecordColumns.of(records)])
+    done: list[int] = []
+    while calls := it.take_columns():
+        assert all(len(call.columns) <= 100 for call in calls)
+        assert len(calls) == 2
+        offsets = sorted(offset for call in calls for offset in call.columns.offsets.tolist())
+        assert offsets == list(range(len(done), len(done) + len(offsets)))
+        done += offsets
+        finish(it)
+    assert done == list(range(400))
+    assert base(it) == 400
+
+
+@pytest.mark.parametrize(("outputs", "size", "rows"), [(100, 0, 500), (1, 1 << 20, 16), (0, 0, 512)])
+def test_calls_with_many_outputs_have_few_records(outputs: int, size: int, rows: int) -> None:
+    """Those of a batch are in one transaction."""
+    it = work()
+    it.add_columns([columns(*range(2_000))])
+    [call] = it.take_columns()
+    assert len(call.columns) == FIRST_CALL_ROWS
+    written = [Output("out", b"", timestamp=0)] * (outputs * FIRST_CALL_ROWS)
+    made = output_columns(written, sorted(list(range(FIRST_CALL_ROWS)) * outputs))
+    made.size = size * FIRST_CALL_ROWS
+    call.result = ColumnResult(made)
+    finish(it)
+    assert len(taken(it)) == rows
+
+
+def test_a_call_is_still_wanted_once_another_of_its_batch_was_begun() -> None:
+    it = work(max_concurrency=2)
+    it.add_columns([columns(*range(200))])
+    first, second = it.take_columns()
+    assert (first.is_wanted, second.is_wanted) == (True, True)
+    it.hold([ORDERS])
+    assert (first.is_wanted, second.is_wanted) == (False, False)
+    first.began = 1.0
+    assert second.is_wanted
+    it.revoke([ORDERS])
+    assert not second.is_wanted

@@ -24,7 +24,7 @@ from wasmline.consumer.state.calls import Call
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
-from wasmline.errors import HandlerBroken, WasmlineError
+from wasmline.errors import HandlerBroken, InvalidBatch, WasmlineError
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
 
@@ -38,6 +38,9 @@ BUSY_POLL_RECORDS = 100
 
 QUEUED_RECORDS_TARGET = 1_000
 """Queue length above which the loop stops polling back to back, provided every worker has work."""
+
+MAX_JOINED_BYTES = 1 << 30
+"""Bytes of the outputs of calls that are joined: a column of Arrow counts them in 31 bits."""
 
 MAX_POLL_COLUMN_RECORDS = 10_000
 """Maximum of records that one poll returns as columns."""
@@ -362,6 +365,13 @@ class ControlLoop:
         errors = [each for each in results if isinstance(each, Exception)]
         if errors:
             self._run_as_records(batch, errors[0], now)
+            return
+        size = sum(call.output_bytes for call in batch.calls)
+        if len(batch.calls) > 1 and size > MAX_JOINED_BYTES:
+            text = (
+                f"the outputs of {len(batch.columns)} records have {size} bytes; at most {MAX_JOINED_BYTES} are joined"
+            )
+            self._run_as_records(batch, InvalidBatch(text), now)
             return
         result = batch.result
         if result.failures and not self._committer.takes_dead_letters(batch.work):

@@ -103,7 +103,7 @@ class ThreadExecutor:
         following: Call | None = None
         latest, name = self._latest, threading.current_thread().name
         while (batch := following or batches.get()) is not None:
-            if not batch.work.held:
+            if batch.is_wanted:
                 latest[name] = batch
                 batch.began = begin = clock()
                 try:
@@ -195,7 +195,7 @@ class AsyncioExecutor:
                 await future  # cancelled only by the consumer: see ``_absorb``
                 continue
             batch = following or batches.popleft()
-            if not batch.work.held:
+            if batch.is_wanted:
                 batch.began = begin = clock()
                 try:
                     batch.result = await call(batch.records)

@@ -27,6 +27,11 @@ class Call:
         raise NotImplementedError
 
     @property
+    def is_wanted(self) -> bool:
+        """Whether a worker should still begin it: not where its partition is about to be released."""
+        return not self.work.held
+
+    @property
     def first_offset(self) -> int:
         raise NotImplementedError
 

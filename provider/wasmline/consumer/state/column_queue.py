@@ -29,6 +29,21 @@ class ColumnCall(Call):
         return handle.handle_columns(self.columns)
 
     @property
+    def is_wanted(self) -> bool:
+        """Also where another call of its batch was begun: nothing of the batch counts without this one."""
+        return not self.work.closed and (super().is_wanted or any(each.began is not None for each in self.batch.calls))
+
+    @property
+    def outputs(self) -> int:
+        """The number of its outputs, once it has returned."""
+        return len(self.result.outputs) if hasattr(self.result, "outputs") else 0
+
+    @property
+    def output_bytes(self) -> int:
+        """The bytes of its outputs, once it has returned."""
+        return self.result.outputs.size if hasattr(self.result, "outputs") else 0
+
+    @property
     def first_offset(self) -> int:
         return self.columns.first
 
@@ -38,15 +53,20 @@ class ColumnBatch:
 
     __slots__ = ("calls", "columns", "outstanding", "runs", "size", "work")
 
-    def __init__(self, work: PartitionWork, parts: Sequence[RecordColumns]) -> None:
+    def __init__(
+        self, work: PartitionWork, parts: Sequence[RecordColumns], columns: RecordColumns, shares: Sequence[Any]
+    ) -> None:
+        """``columns``: the parts together, of which each call has a share: some of the rows."""
         self.work = work
-        self.columns = parts[0].joined(parts)
+        self.columns = columns
         self.runs = [part.first for part in parts]
         """The first offset of each run of PartitionOffsets."""
         self.size = sum(part.size for part in parts)
         """Bytes of the records."""
-        self.calls: list[ColumnCall] = []
-        self.outstanding: set[ColumnCall] = set()
+        self.calls = [
+            ColumnCall(self, rows, columns if len(rows) == len(columns) else columns.take(rows)) for rows in shares
+        ]
+        self.outstanding = set(self.calls)
         """The calls that have not returned."""
 
     @property
@@ -78,24 +98,26 @@ class ColumnQueue:
         self.size += len(columns)
 
     def take(self, most: int, most_bytes: int) -> tuple[list[RecordColumns], bool]:
-        """Return up to so many records, and about so many bytes: of the first columns, and whole ones behind them.
+        """Return up to so many records, and about so many bytes, at least one record.
 
-        The second value: whether the first columns had more, and were split.
+        The second value: whether the last of the columns had more, and were split.
         """
-        first = self._waiting.popleft()
-        fitting = min(most, max(1, len(first) * most_bytes // max(first.size, 1)))
-        if is_split := len(first) > fitting:
-            self._waiting.appendleft(first.slice(fitting, len(first) - fitting))
-            first = first.slice(0, fitting)
-        taken, records, size = [first], len(first), first.size
-        while self._waiting and not is_split:
-            following = self._waiting[0]
-            records, size = records + len(following), size + following.size
-            if records > most or size > most_bytes:
-                break
-            taken.append(self._waiting.popleft())
-        self.size -= sum(map(len, taken))
+        taken: list[RecordColumns] = []
+        while self._waiting and most > 0 and most_bytes > 0:
+            first = self._waiting.popleft()
+            fitting = min(most, max(1, len(first) * most_bytes // max(first.size, 1)))
+            if is_split := len(first) > fitting:
+                self._waiting.appendleft(first.slice(fitting, len(first) - fitting))
+                first = first.slice(0, fitting)
+            taken.append(first)
+            self.size -= len(first)
+            most, most_bytes = most - len(first), 0 if is_split else most_bytes - first.size
         return taken, is_split
+
+    def put_back(self, taken: Sequence[RecordColumns]) -> None:
+        """Queue columns that were taken last again."""
+        self._waiting.extendleft(reversed(taken))
+        self.size += sum(map(len, taken))
 
     def take_all(self) -> list[RecordColumns]:
         """Return all records that are queued."""

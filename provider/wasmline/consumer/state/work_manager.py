@@ -33,7 +33,12 @@ CALL_TARGET_S = 0.25
 half of ``handler_timeout_ms``, if that is less."""
 
 MAX_CALL_BYTES = 16 << 20
-"""Bytes of the records of a batch of columns, about: a guest has them in its memory, beside its outputs."""
+"""Bytes of the records of a batch of columns, about, and of the outputs of a call, by the calls before it: a guest has
+them in its memory."""
+
+MAX_CALL_OUTPUTS = 50_000
+"""Outputs of a call with columns, by the calls before it: those of a batch are in one transaction, whose time is
+limited."""
 
 MIN_CALL_ROWS = 64
 """Rows of a call below which a batch of columns is not divided: dividing costs as much as some handlers do."""
@@ -100,7 +105,12 @@ class PartitionWork:
     def calls(self) -> set[Call]:
         """The calls in flight: of batches in a sequence, the first."""
         calls: set[Call] = {shard.batch for shard in self.shards if shard.batch is not None}
-        return calls.union(() if self.columns.batch is None else self.columns.batch.outstanding)
+        return calls.union(self.column_calls)
+
+    @property
+    def column_calls(self) -> set[ColumnCall]:
+        """The calls with columns in flight."""
+        return self.columns.batch.outstanding if self.columns.batch is not None else set()
 
     @property
     def buffered(self) -> int:
@@ -238,13 +248,17 @@ class WorkManager:
             work = self._partitions.get(columns.partition)
             if work is None:
                 continue
-            if not work.offsets.admits_run(columns.first):
-                for partition, offset in self.add(columns.records()).items():
-                    again.setdefault(partition, offset)
+            new, repeated = columns.above(work.offsets.next)
+            if repeated is not None:
+                again.setdefault(work.partition, repeated)
+            if new is None:
                 continue
-            work.offsets.admit_run(columns.offsets)
-            work.bytes += columns.size
-            work.columns.add(columns)
+            if not work.offsets.admits_run(new.first):  # the map has some as done, so that no columns wait before these
+                self.add(new.records())
+                continue
+            work.offsets.admit_run(new.offsets)
+            work.bytes += new.size
+            work.columns.add(new)
         return again
 
     def take_columns(self) -> list[ColumnCall]:
@@ -255,33 +269,51 @@ class WorkManager:
         for turn, work in enumerate(self._rotation, 1):
             if work.held or not work.has_ready_columns:
                 continue
-            if self._alone and self._limit(work) < self._batch_size:
+            if self._alone and self._limit(work) and self.is_alone(work):
                 self._queue_as_records(work, work.columns.take_all())
                 continue
             free = max(1, self._options.max_concurrency - self.in_flight)
-            parts = max(1, free // waiting)
-            taken, is_split = work.columns.take(self._call_rows * parts, MAX_CALL_BYTES)
-            if is_split:
-                work.offsets.split(taken[0].first, len(taken[0]))
-            batch = work.columns.batch = ColumnBatch(work, taken)
-            parts = min(parts, ceil(len(batch.columns) / MIN_CALL_ROWS))
-            for rows in batch.columns.split(parts, self._options.ordering, self._options.null_keys):
-                whole = len(rows) == len(batch.columns)
-                batch.calls.append(ColumnCall(batch, rows, batch.columns if whole else batch.columns.take(rows)))
-            batch.outstanding = set(batch.calls)
+            parts = 1 if self._options.ordering is Ordering.PARTITION else max(1, free // waiting)
+            batch = work.columns.batch = self._take_batch(work, parts)
             work.in_flight += len(batch.columns)
             self.in_flight += len(batch.calls)
             self._rotation.rotate(-turn)
             return batch.calls
         return []
 
+    def _take_batch(self, work: PartitionWork, parts: int) -> ColumnBatch:
+        """Take the next columns of a partition, as up to so many calls, none of which has too many rows."""
+        taken = self._take(work, self._call_rows * parts)
+        columns = taken[0].joined(taken)
+        shares = columns.split(
+            min(parts, ceil(len(columns) / MIN_CALL_ROWS)), self._options.ordering, self._options.null_keys
+        )
+        # One key may have more rows than a call: what follows waits for the next batch.
+        most = min((int(rows[self._call_rows]) for rows in shares if len(rows) > self._call_rows), default=len(columns))
+        if most < len(columns):
+            work.columns.put_back(taken)
+            taken = self._take(work, most)
+            columns = taken[0].joined(taken)
+            shares = [kept for rows in shares if len(kept := rows[rows < most])]
+        return ColumnBatch(work, taken, columns, shares)
+
+    def _take(self, work: PartitionWork, most: int) -> list[RecordColumns]:
+        taken, is_split = work.columns.take(most, MAX_CALL_BYTES)
+        if is_split:
+            work.offsets.split(taken[-1].first, len(taken[-1]))
+        return taken
+
     def release_columns(self, call: ColumnCall) -> ColumnBatch | None:
         """Take a call back; return its batch once all of its calls have returned. Nothing of it counts as done yet."""
         batch = call.batch
         self.in_flight -= 1
         if call.began is not None:
-            rows = int(self._call_target_s * len(call.columns) / max(call.seconds, 1e-6))
-            self._call_rows = max(1, min(rows, 2 * self._call_rows, self._batch_size))
+            share = min(
+                self._call_target_s / max(call.seconds, 1e-6),
+                MAX_CALL_OUTPUTS / max(call.outputs, 1),
+                MAX_CALL_BYTES / max(call.output_bytes, 1),
+            )
+            self._call_rows = max(1, min(int(share * len(call.columns)), 2 * self._call_rows, self._batch_size))
         batch.outstanding.discard(call)
         if batch.outstanding:
             return None
