@@ -306,7 +306,7 @@ EXPORTED int wasmline_read(struct reading *reading, void *queue, int timeout_ms,
   clear(reading);
   if (most > reading->capacity) most = reading->capacity;
   ssize_t found = 0, more = 0;
-  if (timeout_ms > 0) found = kafka.consume_batch_queue(queue, timeout_ms, reading->messages, 1);
+  if (timeout_ms > 0 && most > 0) found = kafka.consume_batch_queue(queue, timeout_ms, reading->messages, 1);
   if (found < 0) found = 0;
   if (most > found) more = kafka.consume_batch_queue(queue, 0, reading->messages + found, most - found);
   int failure = make_columns(reading, found + (more < 0 ? 0 : more));
@@ -446,9 +446,9 @@ static int produce(void *client, void *topic, const struct writing *writing, int
 // Passes outputs to the client until its queue is full or it has all of them. topics: the names of the outputs, and
 // room for as many handles. Returns the number of rows that it does not have.
 EXPORTED int64_t wasmline_write(struct writing *writing, void *client, const char **names, void **topics, int count) {
-  const struct ArrowArray *numbers = writing->outputs.children[OUTPUT];
   memset(topics, 0, count * sizeof(void *));
   for (; writing->next < writing->rows; writing->next++) {
+    const struct ArrowArray *numbers = writing->outputs.children[OUTPUT];
     int32_t number = ((const int32_t *)numbers->buffers[1])[writing->next + numbers->offset];
     struct slot *slot = &writing->slots[writing->next];
     slot->writing = writing;

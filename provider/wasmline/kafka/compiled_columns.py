@@ -293,11 +293,11 @@ class CompiledWriter:
         """outputs: a batch of TIMED_OUTPUT_SCHEMA, whose column ``output`` is an index into ``topics``."""
         if not outputs.schema.equals(TIMED_OUTPUT_SCHEMA):
             raise TypeError(f"outputs have the columns of TIMED_OUTPUT_SCHEMA, not {outputs.schema}")
-        exported = _ArrowArray()
-        outputs._export_to_c(ctypes.addressof(exported))
         self._library = library
         self._names = (ctypes.c_char_p * len(topics))(*(topic.encode() for topic in topics))
         self._topics = (ctypes.c_void_p * len(topics))()
+        exported = _ArrowArray()
+        outputs._export_to_c(ctypes.addressof(exported))
         self._writing = library["writing_new"](ctypes.byref(exported), trial)
         if not self._writing:
             pa.RecordBatch._import_from_c(ctypes.addressof(exported), TIMED_OUTPUT_SCHEMA)  # releases it
