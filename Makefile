@@ -17,6 +17,7 @@ UNIT_TESTS := tests/unit tests/property tests/architecture tests/contract
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+COMPILED := provider/hatch_build.py provider/wasmline/kafka/compiled_columns.c
 
 ##@ The main job
 .PHONY: demo test test-unit up down
@@ -36,7 +37,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock docs pictures fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
+.PHONY: install lint format lock wheels docs pictures fuzz test-long chaos soak simulate simulate-gate backfill acls matrix clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -54,6 +55,11 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --upgrade -o requirements.lock
 
 LONG := WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0
+
+PLATFORMS := linux-x86_64 linux-aarch64 musl-x86_64 musl-aarch64 macos-x86_64 macos-arm64 other
+wheels: $(INSTALLED) ## a wheel for each platform into dist/: one has the C of the package compiled, "other" has none
+	@for platform in $(PLATFORMS); do \
+	  WASMLINE_PLATFORM=$$platform $(BIN)/python -c "from hatchling.build import build_wheel; print(build_wheel('dist'))"; done
 
 docs: $(INSTALLED) ## fill the operators' pages from the code, check every link, build the documentation into site/
 	@AIRFLOW_HOME=$(CURDIR)/build/docs PYTHONPATH=tests $(BIN)/python -P -m support.operator_pages
@@ -134,7 +140,7 @@ rust-target:
 	  rustup target add wasm32-wasip1 || echo "rustup has no wasm32-wasip1: the tests of Rust skip"; \
 	fi
 
-$(INSTALLED): pyproject.toml requirements.lock | prerequisites
+$(INSTALLED): pyproject.toml requirements.lock $(COMPILED) | prerequisites
 	@PYTHONPATH=dags $(PYTHON) -P .ci/install.py $(VENV)
 	@touch $@
 

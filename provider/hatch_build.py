@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = "wasmline/kafka"
 SOURCE = "compiled_columns.c"
-LIBRARY = "libcompiled_columns.so"
+LIBRARY = "libcompiled_columns.so.1"
 
 PLATFORMS = {
     "linux-x86_64": ("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
@@ -57,9 +57,10 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile into the wheel, or beside the source where the package is installed from its checkout."""
-        target, tag = PLATFORMS.get(os.environ.get("WASMLINE_PLATFORM") or this_platform(), (None, None))
+        name = os.environ.get("WASMLINE_PLATFORM") or this_platform()
+        target, tag = PLATFORMS.get(name, (None, None))
         if target is None or importlib.util.find_spec("ziglang") is None:
-            self.app.display_warning(f"no compiler for {this_platform()}: records are copied without compiled code")
+            self.app.display_warning(f"no compiler for {name}: records are copied without compiled code")
             return
         package = Path(self.root, "provider", FOLDER)
         is_editable = version == "editable"

@@ -16,10 +16,10 @@ from support.consumers.column_handlers import ColumnHandlers
 from support.consumers.running_consumer import Running, ended
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy
 from wasmline.consumer.columns import by_partition
-from wasmline.errors import HandlerBroken, RecordGivenUp
+from wasmline.errors import HandlerBroken, OffsetOutOfRange, RecordGivenUp
 from wasmline.kafka import compiled_columns
 from wasmline.offset_maps import decode
-from wasmline.topic_partitions import TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 WAYS = ("compiled", "messages")
 """How a real client's records become columns: by compiled code, or through messages in Python."""
@@ -339,3 +339,22 @@ def test_records_become_columns_by_partition_in_their_order() -> None:
     found = by_partition(records)
     assert {each.partition.partition: each.offsets.tolist() for each in found} == {0: [0, 2, 4], 1: [1, 3]}
     assert sorted((record for each in found for record in each.records()), key=lambda each: each.offset) == records
+
+
+@DELIVERIES
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_a_log_that_was_cut_is_read_from_its_beginning_where_loss_is_allowed(
+    cluster: Cluster, group: str, delivery: str, strategy: str
+) -> None:
+    topic, target = cluster.topic(), cluster.topic()
+    partition = TopicPartition(topic, 0)
+    cluster.write(*numbered(topic, RECORDS, keys=7))
+    cluster.cut(partition, 40)
+    cluster.commit(group, {partition: CommittedOffset(10)})
+    failed = ended(cluster, options(topic, group, delivery), ColumnHandlers(to(target)))
+    assert isinstance(failed.failure, OffsetOutOfRange)
+    settings = {"partition.assignment.strategy": strategy}
+    asked = options(topic, group, delivery, fail_on_data_loss=False, kafka=settings)
+    with Running(cluster, asked, ColumnHandlers(to(target))) as running:
+        running.until(lambda _: done(cluster, group, topic) == set(range(RECORDS)))
+    assert written(cluster, target) == list(range(40, RECORDS))

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from support.consumers.clusters import Kafka
-from wasmline.consumer.backends.kafka.message_columns import MessageWriter, columns_by_partition
-from wasmline.consumer.columns import OutputColumns, RecordColumns
+from wasmline.consumer.columns import RecordColumns
 from wasmline.kafka import librdkafka_ctypes, producer
 from wasmline.kafka.compiled_columns import ColumnReader, CompiledColumns, CompiledWriter
+from wasmline.kafka.message_columns import MessageWriter, columns_by_partition
 from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
 from wasmline.testing.kafka import RunningKafka
 from wasmline.topic_partitions import TopicPartition
@@ -77,7 +77,7 @@ class Columns:
             found, errors = self.reader.read(count, 0.5)
             assert not errors
             parts += [RecordColumns(*each) for each in found]
-        return columns_by_partition(messages), parts
+        return [RecordColumns(*each) for each in columns_by_partition(messages)], parts
 
     def close(self) -> None:
         self.reader.close()
@@ -125,7 +125,7 @@ def test_records_of_every_shape(
     batch.validate(full=True)
     batch = batch.slice(before, len(outputs))
     if by_messages:
-        columns.write(MessageWriter(OutputColumns(columns.topics, batch)))
+        columns.write(MessageWriter(batch, columns.topics))
     else:
         columns.write(CompiledWriter(columns.library, batch, columns.topics))
     through_messages, compiled = columns.read(len(outputs))

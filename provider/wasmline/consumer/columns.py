@@ -202,8 +202,12 @@ def _require_valid_outputs(outputs: OutputColumns, records: int) -> NDArray[np.i
         batch.validate(full=True)
     except pa.ArrowInvalid as error:
         raise HandlerBroken(f"the outputs of the handler are no columns of the contract: {error}") from error
-    names = pc.struct_field(pc.list_flatten(batch.column("headers")), 0)
-    if names.null_count or any(batch.column(name).null_count for name in ("row", "output", "timestamp")):
+    pairs = pc.list_flatten(batch.column("headers"))
+    if (
+        pairs.null_count
+        or pc.struct_field(pairs, 0).null_count
+        or any(batch.column(name).null_count for name in ("row", "output", "timestamp"))
+    ):
         raise HandlerBroken("an output of the handler has no row, topic, timestamp or name of a header")
     rows: NDArray[np.int32] = batch.column("row").to_numpy()
     topics = batch.column("output").to_numpy()

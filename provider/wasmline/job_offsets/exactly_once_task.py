@@ -6,7 +6,7 @@ are harmless. The protocol: docs/protocols/exactly_once.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from wasmline.errors import JobError
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
-from wasmline.kafka.producer import Record
 from wasmline.offset_maps import encode, parse
-from wasmline.record_batches import header_pairs
+from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 
@@ -63,7 +62,7 @@ def process_and_commit(
             todo = filter_unprocessed(batch, left)
             if todo.num_rows:
                 for rows in transform(todo):
-                    transaction.write(_records(rows))
+                    transaction.write(*outputs_and_topics(rows))
         after = {part.source: left[part.source.partition].after(part.end) for part in parts}
         if after != progress:
             transaction.commit(after)
@@ -110,9 +109,12 @@ def filter_unprocessed(batch: pa.RecordBatch, left: Mapping[int, RemainingOffset
     return batch if todo.all() else batch.filter(pa.array(todo))
 
 
-def _records(rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
-    names = ("topic", "key", "value", "timestamp")
-    topics, keys, values, timestamps = (rows.column(name).to_pylist() for name in names)
-    headers = header_pairs(rows.column("headers"))
-    for topic, key, value, pairs, timestamp in zip(topics, keys, values, headers, timestamps, strict=True):
-        yield topic, (key, value, pairs, timestamp)
+def outputs_and_topics(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[str]]:
+    """Return a batch of PLACED_SCHEMA as one of TIMED_OUTPUT_SCHEMA, and the topics that its ``output`` counts."""
+    topics = rows.column("topic").dictionary_encode()
+    columns = {name: rows.column(name) for name in ("key", "value", "headers", "timestamp")}
+    columns |= {"row": pa.array(np.arange(rows.num_rows, dtype=np.int32)), "output": topics.indices.cast(pa.int32())}
+    batch = pa.RecordBatch.from_arrays(
+        [columns[name] for name in TIMED_OUTPUT_SCHEMA.names], schema=TIMED_OUTPUT_SCHEMA
+    )
+    return batch, topics.dictionary.to_pylist()

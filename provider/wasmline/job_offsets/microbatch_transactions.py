@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, read_group
 from wasmline.kafka.error_mapping import denied_errors, translate_errors
-from wasmline.kafka.producer import Record, enqueue
+from wasmline.kafka.message_columns import write_outputs
 from wasmline.kafka.transactional_producer import (
     CLIENT_WARM_UP_S,
     FENCED_CODES,
@@ -87,6 +89,8 @@ class BatchTransactions:
         self._topics = topics
         self._ids = ids
         self._offset_store = LibrdkafkaOffsetStore()
+        self.compiled = compiled_columns()
+        """Writes outputs; None: they become messages."""
         self._reader: Consumer | None = None
         self._spares: dict[str, _Spare] = {}
         """By transactional id."""
@@ -159,7 +163,8 @@ class BatchTransactions:
     def _connect(self, name: str) -> _Spare:
         # No delivery reports: a transaction fails with the error of a delivery. And a callback that runs while a fence
         # is reported fails on the client's own exception.
-        return _Spare(transactional_producer(self._config, name, self._settings), time.monotonic())
+        plugin = {} if self.compiled is None else self.compiled.producer_settings
+        return _Spare(transactional_producer(self._config, name, {**self._settings, **plugin}), time.monotonic())
 
 
 class _Spare(NamedTuple):
@@ -192,13 +197,14 @@ class BatchTransaction:
         self._reader = reader
         self._offset_store = offset_store
 
-    def write(self, records: Iterable[tuple[str, Record]]) -> None:
-        """Pass records of topics to the producer, in order; waits while its queue is full."""
+    def write(self, outputs: pa.RecordBatch, topics: Sequence[str]) -> None:
+        """Pass outputs to the producer, in order; waits while its queue is full.
+
+        outputs: a batch of TIMED_OUTPUT_SCHEMA, whose column ``output`` is an index into ``topics``.
+        """
         with self._translated():
             try:
-                for topic, record in records:
-                    enqueue(self._client, topic, record, None)
-                self._client.poll(0)
+                write_outputs(self._client, outputs, topics, self._transactions.compiled)
             except KafkaException as error:
                 if error.args[0].code() in CLIENT_ENDED_CODES:
                     self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises it

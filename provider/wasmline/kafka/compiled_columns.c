@@ -35,7 +35,7 @@ struct message {  // rd_kafka_message_t of rdkafka.h
 
 // Tags of the arguments of rd_kafka_producev, and error codes: rdkafka.h.
 enum { END = 0, RKT = 2, PARTITION = 3, VALUE = 4, KEY = 5, OPAQUE = 6, FLAGS = 7, TIMESTAMP = 8, HEADERS = 10 };
-enum { ANY_PARTITION = -1, COPY = 2, QUEUE_FULL = -184, NO_MEMORY = -1 };
+enum { ANY_PARTITION = -1, COPY = 2, QUEUE_FULL = -184, INVALID_ARGUMENT = -186, NO_MEMORY = -1 };
 
 typedef int on_acknowledgement(void *client, struct message *, void *opaque);
 typedef int on_new(void *client, const void *conf, void *opaque, char *reason, size_t reason_size);
@@ -443,6 +443,11 @@ static int produce(void *client, void *topic, const struct writing *writing, int
   return error;
 }
 
+static int topic_error(void) {
+  int error = kafka.last_error();
+  return error ? error : INVALID_ARGUMENT;
+}
+
 // Passes outputs to the client until its queue is full or it has all of them. topics: the names of the outputs, and
 // room for as many handles. Returns the number of rows that it does not have.
 EXPORTED int64_t wasmline_write(struct writing *writing, void *client, const char **names, void **topics, int count) {
@@ -453,7 +458,7 @@ EXPORTED int64_t wasmline_write(struct writing *writing, void *client, const cha
     struct slot *slot = &writing->slots[writing->next];
     slot->writing = writing;
     if (!topics[number]) topics[number] = kafka.topic_new(client, names[number], NULL);
-    int error = topics[number] ? produce(client, topics[number], writing, writing->next, (char *)slot + 1) : kafka.last_error();
+    int error = topics[number] ? produce(client, topics[number], writing, writing->next, (char *)slot + 1) : topic_error();
     if (error == QUEUE_FULL) break;
     if (error && slot->writing) answer(slot, error);  // the client reports the delivery of some that it refuses, too
   }

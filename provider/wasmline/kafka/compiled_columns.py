@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
+import time
 import uuid
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache
@@ -16,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
-from wasmline.errors import ClientUntested, InexactMetadata
+from wasmline.errors import InexactMetadata
 from wasmline.kafka.error_mapping import ReportedError
 from wasmline.kafka.librdkafka_ctypes import CLIENT, KNOWN_CLIENTS, Librdkafka, trial
 from wasmline.record_batches import HEADERS, RECORD_SCHEMA, TIMED_OUTPUT_SCHEMA
@@ -26,7 +28,7 @@ from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-LIBRARY = Path(__file__).with_name("libcompiled_columns.so")
+LIBRARY = Path(__file__).with_name("libcompiled_columns.so.1")
 """The compiled ``compiled_columns.c``."""
 
 SWITCH = "WASMLINE_COMPILED_COLUMNS"
@@ -40,6 +42,10 @@ PLUGINS = "plugin.library.paths"
 
 MAX_PATH_BYTES = 4_096
 """Bytes of the longest path of the plugin."""
+
+FORWARD_INTERVAL_S = 0.01
+MAX_FORWARD_INTERVAL_S = 30.0
+"""Seconds between two requests for the records of partitions of which none has come yet: doubled each time."""
 
 MAX_FAILURES = 1_000
 """Failed outputs that are reported by one call."""
@@ -138,21 +144,25 @@ FUNCTIONS = {
 
 
 class PartitionColumns(NamedTuple):
-    """Records of one partition: a batch of RECORD_SCHEMA, and the bytes of its keys, values and headers."""
+    """Records of one partition: a batch of RECORD_SCHEMA, and the bytes of its keys, values and headers if known."""
 
     partition: TopicPartition
     batch: pa.RecordBatch
-    size: int
+    size: int | None = None
+
+
+def compiled_columns() -> CompiledColumns | None:
+    """Return the compiled code; None where records travel through Python objects, and why is logged."""
+    return None if os.environ.get(SWITCH) == "0" else _loaded()
 
 
 @cache
-def compiled_columns() -> CompiledColumns | None:
-    """Return the compiled code; None where records travel through Python objects, and why is logged."""
-    if os.environ.get(SWITCH) == "0" or not LIBRARY.exists():
+def _loaded() -> CompiledColumns | None:
+    if not LIBRARY.exists():
         return None
     try:
         return CompiledColumns()
-    except (ClientUntested, InexactMetadata, KafkaException, OSError, AttributeError) as error:
+    except Exception as error:
         logger.warning("records are copied without compiled code: %s", error)
         return None
 
@@ -203,7 +213,7 @@ class CompiledColumns:
                 client.purge()
                 client.poll(0)
                 unanswered, failed = writer.answers()
-                seen = [each.batch for each in self.parts(reading, {})]
+                seen = [each.batch for each in self.parts(reading)]
             finally:
                 self["reading_free"](reading)
             codes = [error.code() for _, error in failed]
@@ -220,13 +230,11 @@ class CompiledColumns:
         if value.value.decode() != self.producer_settings[PLUGINS]:
             raise InexactMetadata(f"outputs in columns are written to a client without the plugin {LIBRARY.name}")
 
-    def parts(self, reading: ctypes._Pointer[_Reading], topics: dict[int, str]) -> Iterator[PartitionColumns]:
-        """Take over the records that were read, as columns of each partition. ``topics``: the known names."""
+    def parts(self, reading: ctypes._Pointer[_Reading]) -> Iterator[PartitionColumns]:
+        """Take over the records that were read, as columns of each partition."""
         for number in range(reading.contents.parts_found):
             part = reading.contents.parts[number]
-            topic = topics.get(part.topic)
-            if topic is None:
-                topic = topics[part.topic] = self.librdkafka["topic_name"](part.topic).decode()
+            topic = self.librdkafka["topic_name"](part.topic).decode()
             batch = pa.RecordBatch._import_from_c(ctypes.addressof(part.columns), RECORD_SCHEMA)
             size = part.key_bytes + part.value_bytes + part.name_bytes + part.header_bytes
             partition = TopicPartition(topic, part.partition)
@@ -239,31 +247,50 @@ class ColumnReader:
     def __init__(self, library: CompiledColumns, consumer: Consumer, capacity: int) -> None:
         self._library = library
         self._consumer = consumer
-        self._topics: dict[int, str] = {}
         self._reading = library["reading_new"](capacity)
         if not self._reading:
             raise MemoryError(f"no memory to read {capacity} records")
-        with library.librdkafka.lent(consumer) as handle:
-            self._queue = library.librdkafka["queue_new"](handle)
+        self._queue = library.librdkafka["queue_new"](library.librdkafka.handle(consumer))
+        self._unseen: set[TopicPartition] = set()
+        """Partitions that were added, and of which nothing has come since."""
+        self._next_forward, self._forward_interval = math.inf, FORWARD_INTERVAL_S
 
     def add(self, partitions: Collection[TopicPartition]) -> None:
         """Read these partitions, which are about to be assigned: the consumer itself returns none of their records."""
+        self._unseen.update(partitions)
+        self._forward_interval = FORWARD_INTERVAL_S
+        self._forward()
+
+    def _forward(self) -> None:
+        """Have the records of the partitions that were not seen yet come to the queue of this reader.
+
+        It is done again and again: the end of a partition's earlier assignment, which the client carries out in a
+        thread of its own, undoes it. What has come meanwhile is forwarded, too.
+        """
         functions = self._library.librdkafka
         with functions.lent(self._consumer) as handle:
-            for topic, partition in partitions:
-                queue = functions["queue_get_partition"](handle, topic.encode(), partition)
-                functions["queue_forward"](queue, self._queue)
-                functions["queue_destroy"](queue)
+            for topic, partition in self._unseen:
+                if queue := functions["queue_get_partition"](handle, topic.encode(), partition):
+                    functions["queue_forward"](queue, self._queue)
+                    functions["queue_destroy"](queue)
+        self._next_forward = time.monotonic() + self._forward_interval
+        self._forward_interval = min(2 * self._forward_interval, MAX_FORWARD_INTERVAL_S)
 
     def read(self, limit: int, timeout: float) -> tuple[list[PartitionColumns], list[ReportedError]]:
         """Return up to ``limit`` records, by partition, and the errors reported in place of records.
 
-        Waits ``timeout`` seconds for the first.
+        Waits up to ``timeout`` seconds for the first.
         """
+        if self._unseen:
+            if time.monotonic() >= self._next_forward:
+                self._forward()
+            timeout = min(timeout, max(0.0, self._next_forward - time.monotonic()))
         if self._library["read"](self._reading, self._queue, int(timeout * 1_000), limit):
             raise MemoryError(f"no memory for {self._reading.contents.messages_found} records")
-        found = list(self._library.parts(self._reading, self._topics))
+        found = list(self._library.parts(self._reading))
         errors = [self._error(self._reading.contents.errors[i]) for i in range(self._reading.contents.errors_found)]
+        if self._unseen:
+            self._unseen.difference_update(part.partition for part in found)
         return found, errors
 
     def _error(self, message: ctypes._Pointer[_Message]) -> ReportedError:

@@ -11,7 +11,7 @@ from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, RecordNotFound
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
-from wasmline.kafka.error_mapping import denied_errors, message_error, translate_errors
+from wasmline.kafka.error_mapping import ReportedError, denied_errors, message_error, translate_errors
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
@@ -133,7 +133,7 @@ def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaCo
         for message in messages:
             if is_group_denial(message):
                 continue
-            partition, offset = _position(config.bootstrap_servers, message)
+            partition, offset = position(config.bootstrap_servers, message)
             if partition not in ends:
                 continue
             if message.error() is None and offset < ends[partition]:
@@ -144,7 +144,7 @@ def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaCo
                 consumer.pause([TopicPartition(topic, partition)])
 
 
-def _position(servers: str, message: Message) -> tuple[int, int]:
+def position(servers: str, message: Message | ReportedError) -> tuple[int, int]:
     """Return the partition and offset of a record or of the end of a partition; raise any other reported error."""
     error, partition, offset = message.error(), message.partition(), message.offset()
     if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:

@@ -41,6 +41,33 @@ def test_the_wheel_without_an_extra_has_the_consumer_and_names_what_is_missing(w
     assert said == "wasmline: wasmtime is not installed: pip install 'wasmline[wasm]'\n"
 
 
+def test_the_wheel_has_the_compiled_code_of_its_platform(wheel: Path, tmp_path: Path) -> None:
+    python = make_environment(tmp_path / "environment", sys.executable, [f"{wheel}[wasm]"], LOCK)
+    check = "from wasmline.kafka.compiled_columns import compiled_columns; print(compiled_columns() is not None)"
+    assert output(python, tmp_path, "-c", check) == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "tag", "magic"),
+    [
+        ("linux-aarch64", "manylinux_2_17_aarch64", b"\x7fELF"),
+        ("musl-x86_64", "musllinux_1_2_x86_64", b"\x7fELF"),
+        ("macos-arm64", "macosx_11_0_arm64", b"\xcf\xfa\xed\xfe"),
+        ("other", "any", None),
+    ],
+)
+def test_a_wheel_for_another_platform_is_built_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, tag: str, magic: bytes | None
+) -> None:
+    monkeypatch.setenv("WASMLINE_PLATFORM", target)
+    built = build_wheel(tmp_path)
+    assert built.name.endswith(f"-py3-none-{tag}.whl")
+    library = "wasmline/kafka/libcompiled_columns.so.1"
+    files = zipfile.ZipFile(built)
+    found = files.read(library) if library in files.namelist() else None
+    assert (found and found[:4]) == magic
+
+
 def test_the_wheel_has_the_files_of_the_page(wheel: Path) -> None:
     folder = Path(wasmline_provider.plugin.__file__).parent / "static"
     static = "wasmline_provider/plugin/static/"

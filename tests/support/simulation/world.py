@@ -298,6 +298,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(sys.modules[name], attribute, ByProcess(name))
     handlers = sys.modules["wasmline.pipeline.transform_handler"]
     patch.setattr(handlers, "_handlers_lock", LockByProcess())
+    patch.setenv("WASMLINE_COMPILED_COLUMNS", "0")  # it calls a real client
     patch.setattr(handlers.TransformHandler, "takes_columns", False)  # which a history changes, and the patch resets
     lease_source = sys.modules["wasmline.spark.parallel.lease_source"]
     patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))

@@ -30,9 +30,9 @@ def library() -> CompiledColumns:
 
 @pytest.fixture
 def loaded_anew() -> Iterator[None]:
-    compiled_columns.compiled_columns.cache_clear()
+    compiled_columns._loaded.cache_clear()
     yield
-    compiled_columns.compiled_columns.cache_clear()
+    compiled_columns._loaded.cache_clear()
 
 
 def client(library: CompiledColumns, **settings: str) -> Producer:
@@ -54,7 +54,6 @@ def test_the_package_has_the_compiled_code_here() -> None:
     assert compiled_columns.compiled_columns() is not None
 
 
-@pytest.mark.usefixtures("loaded_anew")
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WASMLINE_COMPILED_COLUMNS", "0")
     assert compiled_columns.compiled_columns() is None

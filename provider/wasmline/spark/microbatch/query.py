@@ -39,6 +39,7 @@ from wasmline.job_offsets.exactly_once_task import OffsetRange
 from wasmline.job_offsets.resume_plan import overlaps, require_same_topic
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import Topics
+from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.pipeline import BatchStats
 from wasmline.pipeline.preflight import require_input_topic
 from wasmline.spark.checkpoint_reader import checkpoint_state
@@ -47,6 +48,7 @@ from wasmline.spark.driver_claim_builder import batch_claim, first_claim
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
+from wasmline.spark.microbatch.direct_task import reset_of, run_directly
 from wasmline.spark.microbatch.job_reporter import MicrobatchReporter
 from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask
 from wasmline.spark.microbatch.transactional_batches import PRODUCER_BATCH_BYTES as TRANSACTIONAL_BATCH_BYTES
@@ -232,7 +234,10 @@ class MicrobatchQuery(JobQuery):
 
     def _write(self, frame: DataFrame, batch: _ClaimedBatch, task: TransformTask) -> None:
         shards = self._context.stream.shards
-        if self._transactions is None:
+        if self._transactions is None and shards is None and compiled_columns() is not None:
+            reset = reset_of(self._context.stream)
+            run_directly(frame, batch.parts, task, self._context.config, batch.batch_bytes, reset)
+        elif self._transactions is None:
             self._write_to_sink(frame if shards is None else repartition_by_key(frame, shards), batch, task)
         elif shards is None:
             self._transactions.write(frame, batch.parts, task, batch.batch_bytes)

@@ -29,8 +29,10 @@ from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.kafka.committed_offset_store import require_tested_client
+from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.librdkafka_ctypes import CLIENT
 from wasmline.pipeline import BatchStats, TransformRunner
+from wasmline.spark.microbatch.direct_task import drain, one_row_per_task, read_parts, reset_of
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance, with_host
 from wasmline.spark.spark_releases import MINOR, input_partition, require_tasks_by_number
 from wasmline.spark.task_release import ReleaseBound
@@ -141,12 +143,18 @@ class TransactionalBatches:
     def write(self, frame: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int) -> None:
         """Run a batch as the Kafka source planned it; partitions of one virtual shard run in one task.
 
+        Where there is compiled code, each task reads its records itself, and the frame is not evaluated.
+
         Raises ProgressLost if the progress has changed.
         """
-        if len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
-            self._run(frame, tuple((part,) for part in parts), self._task_transactions(work, batch_bytes), work)
+        writing = self._task_transactions(work, batch_bytes)
+        if compiled_columns() is not None:
+            tasks = tuple(filter(None, self._by_shard(parts)))
+            self._run(one_row_per_task(frame, len(tasks)), tasks, writing, work, reads=True)
+        elif len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
+            self._run(frame, tuple((part,) for part in parts), writing, work)
         else:
-            self._run_gathered(frame, parts, self._task_transactions(work, batch_bytes), work)
+            self._run_gathered(frame, parts, writing, work)
 
     def write_sharded(
         self, shards: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int
@@ -194,11 +202,16 @@ class TransactionalBatches:
         self, frame: DataFrame, parts: tuple[OffsetRange, ...], writing: TaskTransactions, work: TransformTask | None
     ) -> None:
         """Run each virtual shard in the task of its number, which receives the rows of one task in order."""
+        shards = self._by_shard(parts)
+        shard = expr(f"partition % {VIRTUAL_SHARDS}")
+        self._run(frame.repartitionById(len(shards), shard), shards, writing, work)
+
+    def _by_shard(self, parts: Sequence[OffsetRange]) -> tuple[tuple[OffsetRange, ...], ...]:
+        """Return the parts of each virtual shard."""
         shards: list[list[OffsetRange]] = [[] for _ in range(min(self.partitions, VIRTUAL_SHARDS))]
         for part in parts:
             shards[virtual_shard(part.source.partition)].append(part)
-        shard = expr(f"partition % {VIRTUAL_SHARDS}")
-        self._run(frame.repartitionById(len(shards), shard), tuple(map(tuple, shards)), writing, work)
+        return tuple(map(tuple, shards))
 
     def _run(
         self,
@@ -206,11 +219,15 @@ class TransactionalBatches:
         tasks: tuple[tuple[OffsetRange, ...], ...],
         writing: TaskTransactions,
         work: TransformTask | None,
+        *,
+        reads: bool = False,
     ) -> None:
         for part in chain.from_iterable(tasks):
             self.left.pop(part.source.partition, None)
         with self._working:
-            rows = frame.mapInArrow(TransactionalTask(tasks=tasks, writing=writing, work=work), DONE_COLUMNS).collect()
+            reset = reset_of(stream_of(self._job)) if reads else None
+            task = TransactionalTask(tasks=tasks, writing=writing, work=work, reset=reset)
+            rows = frame.mapInArrow(task, DONE_COLUMNS).collect()
         found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
         self.hangs = {row.partition: row.hangs for row in rows}
         require_committed(self._job.group, found, {part.source: part.begin for parts in tasks for part in parts})
@@ -255,12 +272,13 @@ class TransactionalTask(ReleaseBound):
     """The function that Spark's mapInArrow runs: the records of some parts in, DONE_COLUMNS out.
 
     ``tasks``: the parts of each task, by its number. ``work=None``: the transform has run; the records are
-    PLACED_COLUMNS.
+    PLACED_COLUMNS. ``reset``: if each task reads the records of its parts itself, and is given none.
     """
 
     tasks: tuple[tuple[OffsetRange, ...], ...]
     writing: TaskTransactions
     work: TransformTask | None
+    reset: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -283,7 +301,10 @@ class TransactionalTask(ReleaseBound):
         stats = BatchStats()
         with warm_instance(work.deployment.spec, work.module) as instance:
             pipeline = TransformRunner(work.deployment, instance, stats, work.limits)
-            records = (record_batch(batch) for batch in batches)
+            records: Iterable[pa.RecordBatch] = map(record_batch, batches)
+            if self.reset is not None:
+                drain(batches)
+                records = read_parts(self.writing.config, parts, self.reset)
             done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
         work.stats.add(with_host(stats))
         return done

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
-import operator
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -28,13 +26,14 @@ from wasmline.consumer.backends.base import RebalanceListener
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.stable_fetch_recovery import stable_read
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Headers
+from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import CommitFailed, CorruptRecord, MetadataTooLarge, WasmlineError
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import is_group_denial
 from wasmline.kafka.error_mapping import ReportedError, denied_errors, message_error, translate_errors
+from wasmline.kafka.message_headers import headers_of
 from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -107,10 +106,6 @@ PARTITION_GONE_CODES = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PA
 
 METADATA_TOO_LARGE_CODES = (KafkaError.OFFSET_METADATA_TOO_LARGE, KafkaError.INVALID_COMMIT_OFFSET_SIZE)
 """Error codes of a commit whose metadata exceeds the broker's limit."""
-
-HEADERS_OF = operator.methodcaller("headers")
-"""Calls ``headers`` by way of C, which checks for an error. A call that Python has specialized does not: the exception
-then came up at the next call."""
 
 BOOTSTRAP_NODE = -1
 """Node id of a connection to a bootstrap server, which is one of the other brokers."""
@@ -214,16 +209,16 @@ class GroupSource:
         return [_record(message) for message in self._poll(limit, timeout)]
 
     def poll_columns(self, limit: int, timeout: float) -> Sequence[RecordColumns]:
-        from wasmline.consumer.backends.kafka.message_columns import columns_by_partition
         from wasmline.consumer.columns import RecordColumns
+        from wasmline.kafka.message_columns import columns_by_partition
 
         if self._reader is None:
-            return columns_by_partition(self._poll(limit, timeout))
+            return [RecordColumns(*each) for each in columns_by_partition(self._poll(limit, timeout))]
         deadline = time.monotonic() + timeout
         while True:
             # The client serves the events of its group, and may report an error, but has none of the records.
             if messages := self._poll(1, 0):
-                return columns_by_partition(messages)
+                return [RecordColumns(*each) for each in columns_by_partition(messages)]
             with self._translated():
                 left = max(0.0, deadline - time.monotonic())
                 found, errors = self._reader.read(limit, min(left, EVENT_INTERVAL_S))
@@ -311,10 +306,13 @@ class GroupSource:
     def close(self) -> None:
         if self._opened is None:
             return
-        if self._joins:
-            self._leave(self._opened)
-        if self._reader is not None:
-            self._reader.close()
+        try:
+            if self._joins:
+                self._leave(self._opened)
+        finally:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
         librdkafka_ctypes.close(self._opened)
 
     def _leave(self, consumer: Consumer) -> None:
@@ -459,24 +457,3 @@ def _record(message: Any) -> ConsumedRecord:
         headers_of(message),
         message.timestamp()[1],
     )
-
-
-def headers_of(message: Any) -> Headers:
-    """Return the headers of a record; ``\ufffd`` stands for invalid UTF-8 in a name, or for a name.
-
-    For an invalid one, confluent-kafka 2.16.1 fails, and keeps a list of pairs with nothing in the name's place.
-    """
-    try:
-        return HEADERS_OF(message) or ()
-    except (SystemError, UnicodeDecodeError) as error:
-        cause = error.__cause__ or error
-    where = (message.topic(), message.partition(), message.offset())
-    logger.warning("%s-%d@%d has a header whose name is not UTF-8", *where)
-    pairs = HEADERS_OF(message)
-    item = ctypes.pythonapi.PyTuple_GetItem
-    item.restype, item.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_ssize_t]
-    named = [item(pair, 0) is not None for pair in pairs]
-    name = "\ufffd"
-    if named.count(False) == 1 and isinstance(cause, UnicodeDecodeError):
-        name = cause.object.decode(errors="replace")
-    return [(pair[0] if has_name else name, pair[1]) for pair, has_name in zip(pairs, named, strict=True)]

@@ -26,9 +26,9 @@ from wasmline.kafka.producer import (
 )
 
 if TYPE_CHECKING:
-    from wasmline.consumer.backends.kafka.message_columns import OutputWriter
     from wasmline.consumer.columns import OutputColumns
     from wasmline.kafka.compiled_columns import CompiledColumns
+    from wasmline.kafka.message_columns import OutputWriter
 
 ColumnAnswer = Callable[[int, int, Exception | None], None]
 """See Sink.write_columns."""
@@ -115,9 +115,9 @@ class KafkaSink:
         except WasmlineError:
             is_unlimited = False  # each output has the error
         if is_unlimited:
-            from wasmline.consumer.backends.kafka.message_columns import output_writer
+            from wasmline.kafka.message_columns import output_writer
 
-            writer = output_writer(outputs, self.compiled)
+            writer = output_writer(outputs.batch, outputs.topics, self.compiled)
             self._column_writes.append(_ColumnWrite(outputs, writer, answer, self._rejection))
             attempt = partial(self._try_send_columns, writer)
             if self._backlog or not attempt():

@@ -47,9 +47,9 @@ from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition
 from wasmline.transactional_ids import transactional_id
 
 if TYPE_CHECKING:
-    from wasmline.consumer.backends.kafka.message_columns import OutputWriter
     from wasmline.consumer.columns import OutputColumns
     from wasmline.kafka.compiled_columns import CompiledColumns
+    from wasmline.kafka.message_columns import OutputWriter
 
 T = TypeVar("T")
 
@@ -446,9 +446,9 @@ class KafkaTransactions:
         deadline: float,
     ) -> None:
         """Write outputs in columns; a failed one is one of the ``deliveries``."""
-        from wasmline.consumer.backends.kafka.message_columns import output_writer
+        from wasmline.kafka.message_columns import output_writer
 
-        writer = output_writer(outputs, self.compiled)
+        writer = output_writer(outputs.batch, outputs.topics, self.compiled)
         deliveries.add(place, writer)
         while not writer.write(client) and not deliveries.failures():
             if time.monotonic() > deadline:

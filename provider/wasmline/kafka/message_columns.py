@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from wasmline.consumer.backends.kafka.group_source import headers_of
-from wasmline.consumer.columns import OutputColumns, RecordColumns
-from wasmline.kafka.producer import ANY_PARTITION
+from wasmline.kafka.compiled_columns import CompiledColumns, CompiledWriter, PartitionColumns
+from wasmline.kafka.message_headers import headers_of
+from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S
 from wasmline.record_batches import header_pairs, record_batch
 from wasmline.topic_partitions import TopicPartition
 
-if TYPE_CHECKING:
-    from wasmline.kafka.compiled_columns import CompiledColumns
 
-
-def columns_by_partition(messages: Iterable[Message]) -> list[RecordColumns]:
+def columns_by_partition(messages: Iterable[Message]) -> list[PartitionColumns]:
     """Return records as columns, those of a partition in their order."""
     found: dict[tuple[str | None, int | None], list[Any]] = defaultdict(list)
     for message in messages:
         found[message.topic(), message.partition()].append(message)
     return [
-        RecordColumns(
+        PartitionColumns(
             TopicPartition(topic or "", partition or 0),
             record_batch(
                 keys=[each.key() for each in of_partition],
@@ -53,29 +51,40 @@ class OutputWriter(Protocol):
         """
 
 
-def output_writer(outputs: OutputColumns, compiled: CompiledColumns | None) -> OutputWriter:
-    """Return a writer of some outputs, to clients with the ``producer_settings`` of ``compiled``."""
-    if compiled is None:
-        return MessageWriter(outputs)
-    from wasmline.kafka.compiled_columns import CompiledWriter
+def output_writer(outputs: pa.RecordBatch, topics: Sequence[str], compiled: CompiledColumns | None) -> OutputWriter:
+    """Return a writer of some outputs, to clients with the ``producer_settings`` of ``compiled``.
 
-    return CompiledWriter(compiled, outputs.batch, outputs.topics)
+    outputs: a batch of TIMED_OUTPUT_SCHEMA, whose column ``output`` is an index into ``topics``.
+    """
+    return MessageWriter(outputs, topics) if compiled is None else CompiledWriter(compiled, outputs, topics)
+
+
+def write_outputs(
+    client: Producer, outputs: pa.RecordBatch, topics: Sequence[str], compiled: CompiledColumns | None
+) -> OutputWriter:
+    """Pass all outputs to a client; waits while its queue is full. Raises KafkaException for one that it refuses."""
+    writer = output_writer(outputs, topics, compiled)
+    while not writer.write(client):
+        client.poll(BACK_PRESSURE_WAIT_S)
+    client.poll(0)
+    for _, error in writer.answers()[1]:
+        raise KafkaException(error)
+    return writer
 
 
 class MessageWriter:
     """Passes outputs one by one. See OutputWriter for its contract."""
 
-    def __init__(self, outputs: OutputColumns) -> None:
-        columns = outputs.batch
-        self._unanswered = len(outputs)
+    def __init__(self, outputs: pa.RecordBatch, topics: Sequence[str]) -> None:
+        self._unanswered = outputs.num_rows
         self._failed: list[tuple[int, KafkaError]] = []
         self._rows = zip(
-            range(len(outputs)),
-            [outputs.topics[number] for number in columns.column("output").to_pylist()],
-            columns.column("value").to_pylist(),
-            columns.column("key").to_pylist(),
-            header_pairs(columns.column("headers")),
-            columns.column("timestamp").to_pylist(),
+            range(outputs.num_rows),
+            [topics[number] for number in outputs.column("output").to_pylist()],
+            outputs.column("value").to_pylist(),
+            outputs.column("key").to_pylist(),
+            header_pairs(outputs.column("headers")),
+            outputs.column("timestamp").to_pylist(),
             strict=True,
         )
         self._next = next(self._rows, None)
