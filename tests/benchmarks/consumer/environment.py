@@ -1,4 +1,4 @@
-"""An environment of its own for pyrallel-consumer, which wants a newer Python than ours may be."""
+"""Environments of their own for rivals in Python: their dependencies are not ours, nor is their Python."""
 
 from __future__ import annotations
 
@@ -22,19 +22,24 @@ class NoPython(Exception):
 
 
 def interpreter() -> Path:
-    """Return the Python of the environment, which is made in the cache folder, once per lock. Raises NoPython."""
+    """Return the Python of pyrallel-consumer's environment. Raises NoPython."""
     python = next(_pythons(), None)
     if python is None:
         versions = ", ".join(VERSIONS)
         raise NoPython(f"pyrallel-consumer is left out: it needs Python {versions}, on the PATH or from pyenv")
-    folder = jars.jar_cache().parent / "pyrallel" / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    return installed(LOCK, python)
+
+
+def installed(lock: Path, python: Path) -> Path:
+    """Return the Python of a lock's environment, which ``python`` makes in the cache folder, once per lock."""
+    folder = jars.jar_cache().parent / lock.stem / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent, prefix="incoming-") as name:
             made = Path(name) / "venv"
             subprocess.run([python, "-m", "venv", made], check=True)
             install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"]
-            subprocess.run([made / "bin" / "python", *install, LOCK], check=True)
+            subprocess.run([made / "bin" / "python", *install, lock], check=True)
             made.rename(folder)
     return folder / "bin" / "python"
 

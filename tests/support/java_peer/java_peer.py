@@ -209,13 +209,13 @@ class JavaPeer:
         self.close()
 
 
-def class_path() -> str:
-    """Return the library's jars and the peer's own classes, which are compiled where they are not yet in the cache."""
-    jar_set = jar_lock.read(LOCK)
+def class_path(folder: Path = SOURCES, lock: Path = LOCK) -> str:
+    """Return a lock's jars and the classes of a folder, which are compiled where they are not yet in the cache."""
+    jar_set = jar_lock.read(lock)
     libraries = jars.cached(jar_set)
-    sources = sorted(SOURCES.glob("*.java"))
+    sources = sorted(folder.glob("*.java"))
     content = "".join(source.name + source.read_text() for source in sources) + jar_set.digest
-    classes = jars.jar_cache() / "java_peer" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    classes = jars.jar_cache() / folder.name / hashlib.sha256(content.encode()).hexdigest()[:16]
     if not classes.is_dir():
         _compile(sources, libraries, classes)
     return ":".join(map(str, [*libraries, classes]))
@@ -223,7 +223,7 @@ def class_path() -> str:
 
 def _compile(sources: list[Path], libraries: list[Path], classes: Path) -> None:
     """Compile into a folder that appears whole. The compiler is a module of the JDK: no javac on the PATH is needed."""
-    logger.info("compiling the Java peer into %s", classes)
+    logger.info("compiling %s into %s", sources[0].parent.name, classes)
     classes.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=classes.parent, prefix="incoming-") as name:
         options = ["--release", "17", "-Xlint:all", "-Werror", "-cp", ":".join(map(str, libraries))]
@@ -231,7 +231,8 @@ def _compile(sources: list[Path], libraries: list[Path], classes: Path) -> None:
         built = Path(name) / "classes"
         done = subprocess.run([*compiler, *options, "-d", built, *sources], capture_output=True, text=True)
         if done.returncode:
-            raise PeerFailed(f"the Java peer does not compile; it takes a JDK >= 17, not a JRE alone:\n{done.stderr}")
+            what = f"{sources[0].parent.name} does not compile; it takes a JDK >= 17, not a JRE alone"
+            raise PeerFailed(f"{what}:\n{done.stderr}")
         try:
             built.rename(classes)
         except OSError:

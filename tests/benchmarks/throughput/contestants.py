@@ -1,0 +1,152 @@
+"""The contestants, and why each is the best that its users would write."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from consumer.environment import installed
+from throughput.outputs import Outputs
+from throughput.running import REPOSITORY, Job, Running
+from throughput.window import Window
+
+from support.java_peer.java_peer import class_path
+from wasmline.build import build, load_project
+from wasmline.kafka import KafkaConfig
+from wasmline.local.jvm import find_java
+
+FOLDER = Path(__file__).parent
+JAVA = FOLDER / "kafka_streams"
+JAVA_LOCK = JAVA / "kafka_streams.lock"
+QUIX_LOCK = FOLDER / "quix.lock"
+MODULE = Path("wasm_modules/delivery_distance")
+WARM_UP_RECORDS = 600_000
+"""Least records that a JVM processes before it is measured: its compilers are done with the transform by then."""
+
+
+class Contestant(Protocol):
+    """A way from Kafka to Kafka."""
+
+    @property
+    def title(self) -> str:
+        """The name in the report."""
+
+    def prepare(self) -> None:
+        """Fetch and build what is not yet in the cache folder."""
+
+    def start(self, job: Job, records: int) -> Running:
+        """Start a job on a topic of so many records, warmed up where that makes a difference."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaStreams:
+    """Kafka Streams in Java.
+
+    The best that its users would write: the Processor API with byte arrays, without the DSL's steps and serdes between
+    them; fields by ``indexOf``, JSON into one buffer, violations without stack traces; a thread for each core, the
+    JVM's own defaults with both its compilers, and a JVM that has processed the same topic before.
+    """
+
+    title: str = "Kafka Streams, Java"
+
+    def prepare(self) -> None:
+        class_path(JAVA, JAVA_LOCK)
+
+    def start(self, job: Job, records: int) -> Running:
+        guarantee = "exactly_once_v2" if job.delivery == "exactly_once" else job.delivery
+        log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+        program = ["DeliveryStreams", job.bootstrap, guarantee, str(job.folder / "state"), job.topic]
+        running = Running([find_java().path, log, "-cp", class_path(JAVA, JAVA_LOCK), *program], job.folder)
+        try:
+            for number in range(math.ceil(WARM_UP_RECORDS / records)):
+                self._warm_up(running, job, f"{job.group}-warm-up-{number}", records)
+        except BaseException:
+            running.kill()
+            raise
+        running.tell(f"{job.group} {job.outputs.features} {job.outputs.dead_letters}")
+        return running
+
+    def _warm_up(self, running: Running, job: Job, group: str, records: int) -> None:
+        config = KafkaConfig({"bootstrap.servers": job.bootstrap})
+        outputs = Outputs.create(config)
+        running.tell(f"{group} {outputs.features} {outputs.dead_letters}")
+        Window(config, outputs, job.broker).follow(records, running.tree(), running.check)
+        # The topics stay until the broker ends: the application is closed only when the next one starts.
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLoop:
+    """A loop of confluent-kafka, one process for each core.
+
+    The best that its users would write: batches of 10,000 from C, the transform in plain Python with msgspec for the
+    JSON, no callback for an output, batches of the producer that fill, and one commit for a batch.
+    """
+
+    title: str = "Python loop, 2 processes"
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self, job: Job, records: int) -> Running:
+        return Running([sys.executable, FOLDER / "python_loop.py", *job.arguments()], job.folder, processes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Quix:
+    """Quix Streams, one process for each core.
+
+    The best that its users would write: bytes in and out, so that nothing is parsed twice, the same transform as the
+    Python loop's in one step, and one sink that selects the topic.
+    """
+
+    title: str = "Quix Streams, 2 processes"
+
+    def prepare(self) -> None:
+        installed(QUIX_LOCK, Path(sys.executable))
+
+    def start(self, job: Job, records: int) -> Running:
+        python = installed(QUIX_LOCK, Path(sys.executable))
+        return Running([python, FOLDER / "quix_app.py", *job.arguments()], job.folder, processes=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """``wasmline worker --module`` as it is: one process or more, no options but topics and delivery."""
+
+    title: str
+    processes: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def prepare(self) -> None:
+        with TemporaryDirectory() as folder:
+            build(load_project(REPOSITORY / MODULE), output=Path(folder) / "built.wasm")
+
+    def start(self, job: Job, records: int) -> Running:
+        outputs = [f"--output-topic={topic}" for topic in (job.outputs.features, job.outputs.dead_letters)]
+        command = [
+            *(sys.executable, "-m", "wasmline.cli", "worker", job.topic),
+            *(f"--module={MODULE}", f"--group={job.group}", f"--delivery={job.delivery}"),
+            *(*outputs, f"--dead-letter-topic={job.outputs.dead_letters}"),
+            *("-X", f"bootstrap.servers={job.bootstrap}"),
+        ]
+        return Running(command, job.folder, processes=self.processes, more=self.environment)
+
+
+UNCOMPILED = {"WASMLINE_COMPILED_COLUMNS": "0"}
+BASE = "streams"
+"""The contestant that the others are compared with."""
+
+CONTESTANTS: dict[str, Contestant] = {
+    BASE: KafkaStreams(),
+    "python": PythonLoop(),
+    "quix": Quix(),
+    "wasmline": Worker("wasmline worker"),
+    "wasmline-2": Worker("wasmline worker, 2 processes", processes=2),
+    "wasmline-uncompiled": Worker("wasmline worker, no compiled columns", environment=UNCOMPILED),
+}
+"""All of them, by the name for ``--only``."""
