@@ -187,7 +187,7 @@ class TransformRunner:
             "key": letter.key,
             "value": letter.value,
             "headers": [{"key": name, "value": text} for name, text in letter.headers],
-            "timestamp": batch["timestamp"].cast(pa.int64())[row].as_py(),
+            "timestamp": batch["timestamp"][row].value,
             "partition": batch["partition"][row].as_py(),
             "offset": batch["offset"][row].as_py(),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,22 +61,24 @@ class KafkaStreams:
         guarantee = "exactly_once_v2" if job.delivery == "exactly_once" else job.delivery
         log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
         program = ["DeliveryStreams", job.bootstrap, guarantee, str(job.folder / "state"), job.topic]
-        running = Running([find_java().path, log, "-cp", class_path(JAVA, JAVA_LOCK), *program], job.folder)
-        try:
-            for number in range(math.ceil(WARM_UP_RECORDS / records)):
-                self._warm_up(running, job, f"{job.group}-warm-up-{number}", records)
-        except BaseException:
-            running.kill()
-            raise
-        running.tell(f"{job.group} {job.outputs.features} {job.outputs.dead_letters}")
-        return running
+        return _warm([find_java().path, log, "-cp", class_path(JAVA, JAVA_LOCK), *program], job, records)
 
-    def _warm_up(self, running: Running, job: Job, group: str, records: int) -> None:
-        config = KafkaConfig({"bootstrap.servers": job.bootstrap})
-        outputs = Outputs.create(config)
-        running.tell(f"{group} {outputs.features} {outputs.dead_letters}")
-        Window(config, outputs, job.broker).follow(records, running.tree(), running.check)
-        # The topics stay until the broker ends: the application is closed only when the next one starts.
+
+def _warm(command: Sequence[str | Path], job: Job, records: int) -> Running:
+    """Start a JVM that takes orders from its standard input, and give it the job once it is warm."""
+    running = Running(command, job.folder)
+    config = KafkaConfig({"bootstrap.servers": job.bootstrap})
+    try:
+        for number in range(math.ceil(WARM_UP_RECORDS / records)):
+            outputs = Outputs.create(config)
+            running.tell(f"{job.group}-warm-up-{number} {outputs.features} {outputs.dead_letters}")
+            Window(config, outputs, job.broker).follow(records, running.tree(), running.check)
+            # The topics stay until the broker ends: the application is closed only when the next one starts.
+    except BaseException:
+        running.kill()
+        raise
+    running.tell(f"{job.group} {job.outputs.features} {job.outputs.dead_letters}")
+    return running
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,21 @@ class Worker:
         return Running(command, job.folder, processes=self.processes, more=self.environment)
 
 
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """A job on a local Spark of two cores, in a session that has run the same job before."""
+
+    title: str
+    mode: str
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self, job: Job, records: int) -> Running:
+        program = [str(FOLDER / "spark_job.py"), self.mode, job.bootstrap, job.delivery, job.topic, str(job.folder)]
+        return _warm([sys.executable, *program], job, records)
+
+
 UNCOMPILED = {"WASMLINE_COMPILED_COLUMNS": "0"}
 BASE = "streams"
 """The contestant that the others are compared with."""
@@ -147,6 +164,8 @@ CONTESTANTS: dict[str, Contestant] = {
     "quix": Quix(),
     "wasmline": Worker("wasmline worker"),
     "wasmline-2": Worker("wasmline worker, 2 processes", processes=2),
+    "wasmline-parallel": Spark("wasmline on Spark, parallel mode", "parallel"),
+    "wasmline-microbatch": Spark("wasmline on Spark, micro-batches", "microbatch"),
     "wasmline-uncompiled": Worker("wasmline worker, no compiled columns", environment=UNCOMPILED),
 }
 """All of them, by the name for ``--only``."""

@@ -173,7 +173,7 @@ class MicrobatchQuery(JobQuery):
             claim = replace(claim, left=self._transactions.offsets_after(parts))
         self._claimed = claim
         context.claims.claim(claim)
-        usual = JAVA_PRODUCER_BATCH_BYTES if self._transactions is None else TRANSACTIONAL_BATCH_BYTES
+        usual = JAVA_PRODUCER_BATCH_BYTES if self._writes_by_sink else TRANSACTIONAL_BATCH_BYTES
         return _ClaimedBatch(
             deployment=deployment,
             parts=parts,
@@ -232,13 +232,18 @@ class MicrobatchQuery(JobQuery):
             return False
         return True
 
+    @property
+    def _writes_by_sink(self) -> bool:
+        """Whether outputs go through Spark's own sink: at least once, and not by tasks that also read."""
+        return self._transactions is None and (self._context.stream.shards is not None or compiled_columns() is None)
+
     def _write(self, frame: DataFrame, batch: _ClaimedBatch, task: TransformTask) -> None:
         shards = self._context.stream.shards
-        if self._transactions is None and shards is None and compiled_columns() is not None:
+        if self._writes_by_sink:
+            self._write_to_sink(frame if shards is None else repartition_by_key(frame, shards), batch, task)
+        elif self._transactions is None:
             reset = reset_of(self._context.stream)
             run_directly(frame, batch.parts, task, self._context.config, batch.batch_bytes, reset)
-        elif self._transactions is None:
-            self._write_to_sink(frame if shards is None else repartition_by_key(frame, shards), batch, task)
         elif shards is None:
             self._transactions.write(frame, batch.parts, task, batch.batch_bytes)
         else:
