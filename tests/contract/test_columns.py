@@ -358,3 +358,30 @@ def test_a_log_that_was_cut_is_read_from_its_beginning_where_loss_is_allowed(
     with Running(cluster, asked, ColumnHandlers(to(target))) as running:
         running.until(lambda _: done(cluster, group, topic) == set(range(RECORDS)))
     assert written(cluster, target) == list(range(40, RECORDS))
+
+
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_partitions_go_on_whose_neighbour_was_cut_while_they_were_read(
+    cluster: Cluster, group: str, gate: threading.Event, strategy: str
+) -> None:
+    topic, target = cluster.topic(2), cluster.topic()
+    cluster.write(*numbered(topic, RECORDS, keys=7), *numbered(topic, RECORDS, keys=7, partition=1))
+
+    def one(record: ConsumedRecord) -> list[Output]:
+        gate.wait()
+        return to(target)(record)
+
+    def is_done(end: int) -> bool:
+        return all(done(cluster, group, topic, each) == set(range(end)) for each in (0, 1))
+
+    settings = {"partition.assignment.strategy": strategy}
+    asked = options(
+        topic, group, "at_least_once", buffer_records=20, batch_size=5, fail_on_data_loss=False, kafka=settings
+    )
+    with Running(cluster, asked, ColumnHandlers(one)) as running:
+        running.until(lambda health: all(each.paused for each in health.partitions) and len(health.partitions) == 2)
+        cluster.cut(TopicPartition(topic, 0), 50)
+        gate.set()
+        running.until(lambda _: is_done(RECORDS))
+        cluster.write(*numbered(topic, RECORDS, keys=7), *numbered(topic, RECORDS, keys=7, partition=1))
+        running.until(lambda _: is_done(2 * RECORDS))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -16,6 +17,10 @@ from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.message_columns import OutputWriter, write_outputs
 from wasmline.kafka.producer import FLUSH_TIMEOUT_S, producer
+from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
+
+TIME_OF_WRITING = 0
+"""The timestamp in whose place librdkafka puts the current time, as Spark's own sink does: docs/decisions/0002."""
 
 FAILURE_CHECK_INTERVAL_S = 0.25
 """Seconds between two checks for outputs that were not delivered."""
@@ -44,6 +49,9 @@ class BatchOutputs:
     def write(self, rows: pa.RecordBatch) -> None:
         """Pass outputs, a batch of PLACED_SCHEMA, to the producer; waits while its queue is full."""
         outputs, topics = outputs_and_topics(rows)
+        number = TIMED_OUTPUT_SCHEMA.get_field_index("timestamp")
+        now = pa.array(np.full(len(outputs), TIME_OF_WRITING))
+        outputs = outputs.set_column(number, TIMED_OUTPUT_SCHEMA.field(number), now)
         try:
             writer = write_outputs(self._client, outputs, topics, self._compiled)
         except KafkaException as error:
@@ -55,16 +63,21 @@ class BatchOutputs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._client.purge()
-            return
+        try:
+            if error is None:
+                self._flush()
+                _producers[self._key] = self._client
+        finally:
+            if self._key not in _producers:
+                self._client.purge()
+
+    def _flush(self) -> None:
         left = self._client.flush(FLUSH_TIMEOUT_S)
         self._require_delivered()
         if left:
             servers = self._config.bootstrap_servers
             text = f"{left} outputs were not accepted by {servers} within {FLUSH_TIMEOUT_S:.0f} s"
             raise BrokerUnavailable(text, bootstrap_servers=servers)
-        _producers[self._key] = self._client
 
     def _connect(self) -> Producer:
         while _producers:  # an earlier deployment's

@@ -55,6 +55,8 @@ class RangeReader:
             yield from self._until(ends)
         finally:
             self._consumer.unassign()
+            if self._reader is not None:
+                self._reader.remove(begins)
 
     def close(self) -> None:
         """Drop the connection."""

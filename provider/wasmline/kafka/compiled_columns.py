@@ -12,7 +12,7 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -260,6 +260,10 @@ class ColumnReader:
         self._unseen.update(partitions)
         self._forward_interval = FORWARD_INTERVAL_S
         self._forward()
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Await nothing more of these partitions, whose assignment ends."""
+        self._unseen.difference_update(partitions)
 
     def _forward(self) -> None:
         """Have the records of the partitions that were not seen yet come to the queue of this reader.

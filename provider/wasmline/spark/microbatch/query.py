@@ -2,8 +2,9 @@
 
 Everything runs inside ``foreachBatch``, because a plain ``writeStream`` would fix the module for the life of the query.
 For each batch the generation is chosen and recorded durably before the batch runs. If the driver fails, the replay of
-the batch runs the recorded one; if the batch itself fails, it may run a newer one. Outputs go through Spark's own Kafka
-sink, at least once; for exactly once, each task writes its own (``exactly_once``).
+the batch runs the recorded one; if the batch itself fails, it may run a newer one. Tasks read their ranges and write
+their outputs themselves (``direct_task``, ``transactional_batches``). With shards, or without compiled code, Spark
+reads the records and, at least once, its own Kafka sink writes the outputs.
 """
 
 from __future__ import annotations

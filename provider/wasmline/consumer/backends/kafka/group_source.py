@@ -196,9 +196,11 @@ class GroupSource:
             self._assign(listener, [TopicPartition(each.topic, each.partition) for each in assigned])
 
         def on_revoke(_: Consumer, revoked: list[confluent_kafka.TopicPartition]) -> None:
+            self._release(revoked)
             listener.revoked([TopicPartition(each.topic, each.partition) for each in revoked])
 
         def on_lost(_: Consumer, lost: list[confluent_kafka.TopicPartition]) -> None:
+            self._release(lost)
             listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
 
         self._joins, self._listener = True, listener
@@ -388,12 +390,17 @@ class GroupSource:
             for each, at in zip(assigned, self.consumer.position(assigned), strict=True)
         }
         places[TopicPartition(place.topic, place.partition)] = place.offset
+        self._read_compiled(places.keys())
         self.consumer.assign([confluent_kafka.TopicPartition(*each, offset) for each, offset in places.items()])
 
     def _read_compiled(self, partitions: Collection[TopicPartition]) -> None:
         """Prepare to read partitions that are about to be assigned as columns, if they are."""
         if self._reader is not None:
             self._reader.add(partitions)
+
+    def _release(self, partitions: Collection[confluent_kafka.TopicPartition]) -> None:
+        if self._reader is not None:
+            self._reader.remove(TopicPartition(each.topic, each.partition) for each in partitions)
 
     def _try_seek(self, place: confluent_kafka.TopicPartition) -> bool:
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
