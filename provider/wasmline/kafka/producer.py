@@ -176,12 +176,16 @@ class RecordWriter:
 
     @contextmanager
     def _fatal_errors(self) -> Iterator[None]:
-        """Raise a fatal error as itself, and forget its producer. The client may raise it within a delivery report."""
+        """Raise a fatal error as itself, and forget its producer.
+
+        The client may raise it within a delivery report, and then may lose it: the report has it, too.
+        """
         try:
             yield
         except SystemError as error:
             self._discard()
-            raise error.__cause__ or error from None
+            reported = KafkaException(self._failed[0]) if self._failed else error
+            raise error.__cause__ or reported from None
         except KafkaException as error:
             if error.args[0].fatal():
                 self._discard()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -150,6 +151,12 @@ def test_a_zombie_that_wakes_before_the_other_attempt_is_done_commits_nothing(de
     assert desk.seen() == list(range(SIZE))
 
 
+def slowly(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        time.sleep(0.05)
+        yield batch
+
+
 def test_attempts_that_race_do_each_part_once_between_them(desk: Desk) -> None:
     together = threading.Barrier(3, timeout=60)
 
@@ -160,7 +167,7 @@ def test_attempts_that_race_do_each_part_once_between_them(desk: Desk) -> None:
             found = None
             while found is None:
                 try:
-                    found = desk.attempt(records(begin, begin + 20), begin, begin + 20)
+                    found = desk.attempt(slowly(records(begin, begin + 20)), begin, begin + 20)
                 except ProducerFenced:
                     fenced += 1
         return fenced
