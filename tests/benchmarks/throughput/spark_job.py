@@ -35,9 +35,30 @@ def module() -> bytes:
         return (Path(folder) / "built.wasm").read_bytes()
 
 
+class End:
+    """Ends the program when it is asked to, but for a run: the Kafka client cannot be left in the middle of a call."""
+
+    def __init__(self) -> None:
+        self.is_allowed = True
+        self._is_asked = False
+
+    def ask(self, *_: object) -> None:
+        """End, at once or when it is allowed: a handler of signals."""
+        self._is_asked = True
+        if self.is_allowed:
+            sys.exit(0)
+
+    def allow(self) -> None:
+        """End now if it was asked for."""
+        self.is_allowed = True
+        if self._is_asked:
+            sys.exit(0)
+
+
 def main(mode: Any, bootstrap: str, delivery: Any, topic: str, folder: str) -> None:
     """Run a job for each line of standard input."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    end = End()
+    signal.signal(signal.SIGTERM, end.ask)
     config = KafkaConfig({"bootstrap.servers": bootstrap})
     wasm = module()
     kind = {"microbatch": MicrobatchJob, "parallel": ParallelJob}[mode]
@@ -57,7 +78,9 @@ def main(mode: Any, bootstrap: str, delivery: Any, topic: str, folder: str) -> N
             stream = StreamSpec(transform=job, mode=mode, delivery=delivery, max_offsets_per_trigger=BATCH)
             order = JobSpec(job=job, run="r1", storage=folder, stream=stream)
             JobTopic(config).submit(order)
+            end.is_allowed = False
             kind(spark, config, order, stream).run()
+            end.allow()
 
 
 if __name__ == "__main__":
