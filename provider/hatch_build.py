@@ -63,13 +63,13 @@ class CustomBuildHook(BuildHookInterface[Any]):
             self.app.display_warning(f"no compiler for {name}: records are copied without compiled code")
             return
         package = Path(self.root, "provider", FOLDER)
-        is_editable = version == "editable"
-        self._scratch = Path(tempfile.mkdtemp())
-        built = (package if is_editable else self._scratch) / LIBRARY
+        built = package / LIBRARY
+        if version != "editable":
+            self._scratch = Path(tempfile.mkdtemp())
+            built = self._scratch / LIBRARY
+            build_data["force_include"][str(built)] = f"{FOLDER}/{LIBRARY}"
         compiler = [sys.executable, "-m", "ziglang", "cc", "-target", target]
         subprocess.run([*compiler, *FLAGS, "-o", str(built), str(package / SOURCE)], check=True)
-        if not is_editable:
-            build_data["force_include"][str(built)] = f"{FOLDER}/{LIBRARY}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{tag}"
 

@@ -68,6 +68,15 @@ def written(cluster: Cluster, topic: str) -> list[int]:
     return sorted(int(record.key or b"") for record in cluster.read(topic))
 
 
+def with_one_large(target: str) -> ColumnHandlers:
+    """Return handlers of which one output has 50,000 bytes."""
+    return ColumnHandlers(
+        lambda record: [
+            Output(target, b"x" * 50_000 if record.offset == ODD else b"", b"%d" % record.offset, timestamp=1)
+        ]
+    )
+
+
 def to(target: str) -> Callable[[ConsumedRecord], list[Output]]:
     return lambda record: [Output(target, record.value, b"%d" % record.offset, record.headers, record.timestamp)]
 
@@ -96,18 +105,15 @@ def test_an_output_that_is_too_large_takes_no_other_with_it(
     topic, target, dead = cluster.topic(), cluster.topic(max_message_bytes=10_000), cluster.topic()
     cluster.write(*numbered(topic, RECORDS, keys=7))
 
-    def one(record: ConsumedRecord) -> list[Output]:
-        return [Output(target, b"x" * 50_000 if record.offset == ODD else b"", b"%d" % record.offset, timestamp=1)]
-
     asked = options(topic, group, delivery, dead_letter_topic=dead if letters else None)
     if not letters:
-        failed = ended(cluster, asked, ColumnHandlers(one))
+        failed = ended(cluster, asked, with_one_large(target))
         assert isinstance(failed.failure, RecordGivenUp)
         assert failed.failure.offset == ODD
         assert ODD not in done(cluster, group, topic)
         assert set(written(cluster, target)) >= done(cluster, group, topic)
         return
-    with Running(cluster, asked, ColumnHandlers(one)) as running:
+    with Running(cluster, asked, with_one_large(target)) as running:
         running.until(lambda _: done(cluster, group, topic) == set(range(RECORDS)))
     assert [record.value for record in cluster.read(dead)] == [b"%d" % ODD]
     others = [number for number in range(RECORDS) if number != ODD]
@@ -122,9 +128,6 @@ def test_an_output_that_the_client_itself_refuses_is_a_dead_letter(
     topic, target, dead = real_cluster.topic(), real_cluster.topic(), real_cluster.topic()
     real_cluster.write(*numbered(topic, RECORDS, keys=7))
 
-    def one(record: ConsumedRecord) -> list[Output]:
-        return [Output(target, b"x" * 50_000 if record.offset == ODD else b"", b"%d" % record.offset, timestamp=1)]
-
     asked = options(
         topic,
         group,
@@ -135,7 +138,7 @@ def test_an_output_that_the_client_itself_refuses_is_a_dead_letter(
         commit_interval_ms=500,  # some calls in one transaction
         kafka={"message.max.bytes": "20000"},
     )
-    with Running(real_cluster, asked, ColumnHandlers(one)) as running:
+    with Running(real_cluster, asked, with_one_large(target)) as running:
         running.until(lambda _: done(real_cluster, group, topic) == set(range(RECORDS)))
     assert [record.value for record in real_cluster.read(dead)] == [b"%d" % ODD]
     found, others = written(real_cluster, target), [number for number in range(RECORDS) if number != ODD]

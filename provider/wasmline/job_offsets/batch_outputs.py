@@ -63,13 +63,15 @@ class BatchOutputs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._client.purge()
+            return
         try:
-            if error is None:
-                self._flush()
-                _producers[self._key] = self._client
-        finally:
-            if self._key not in _producers:
-                self._client.purge()
+            self._flush()
+        except BaseException:
+            self._client.purge()
+            raise
+        _producers[self._key] = self._client
 
     def _flush(self) -> None:
         left = self._client.flush(FLUSH_TIMEOUT_S)

@@ -204,7 +204,7 @@ class BatchTransaction:
         """
         with self._translated():
             try:
-                write_outputs(self._client, outputs, topics, self._transactions.compiled)
+                write_outputs(self._client, outputs, topics, self._transactions.compiled, reports=False)
             except KafkaException as error:
                 if error.args[0].code() in CLIENT_ENDED_CODES:
                     self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises it

@@ -1,6 +1,6 @@
 """Calls the librdkafka that confluent-kafka has loaded, through ctypes, where that package's methods fall short.
 
-``committed_offset_store`` and ``reconnecting_clients`` are its only users; all are removed once the client is fixed.
+``committed_offset_store`` and ``reconnecting_clients`` need it until the client is fixed, ``compiled_columns`` always.
 """
 
 from __future__ import annotations

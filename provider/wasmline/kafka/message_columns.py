@@ -60,10 +60,22 @@ def output_writer(outputs: pa.RecordBatch, topics: Sequence[str], compiled: Comp
 
 
 def write_outputs(
-    client: Producer, outputs: pa.RecordBatch, topics: Sequence[str], compiled: CompiledColumns | None
+    client: Producer,
+    outputs: pa.RecordBatch,
+    topics: Sequence[str],
+    compiled: CompiledColumns | None,
+    *,
+    reports: bool = True,
 ) -> OutputWriter:
-    """Pass all outputs to a client; waits while its queue is full. Raises KafkaException for one that it refuses."""
-    writer = output_writer(outputs, topics, compiled)
+    """Pass all outputs to a client; waits while its queue is full. Raises KafkaException for one that it refuses.
+
+    ``reports``: see MessageWriter.
+    """
+    writer: OutputWriter
+    if compiled is None:
+        writer = MessageWriter(outputs, topics, reports=reports)
+    else:
+        writer = CompiledWriter(compiled, outputs, topics)
     while not writer.write(client):
         client.poll(BACK_PRESSURE_WAIT_S)
     client.poll(0)
@@ -73,10 +85,14 @@ def write_outputs(
 
 
 class MessageWriter:
-    """Passes outputs one by one. See OutputWriter for its contract."""
+    """Passes outputs one by one. See OutputWriter for its contract.
 
-    def __init__(self, outputs: pa.RecordBatch, topics: Sequence[str]) -> None:
-        self._unanswered = outputs.num_rows
+    Without ``reports`` it has no callback that the client calls, and counts none but the outputs that it refuses.
+    """
+
+    def __init__(self, outputs: pa.RecordBatch, topics: Sequence[str], *, reports: bool = True) -> None:
+        self._reports = reports
+        self._unanswered = outputs.num_rows if reports else 0
         self._failed: list[tuple[int, KafkaError]] = []
         self._rows = zip(
             range(outputs.num_rows),
@@ -99,14 +115,15 @@ class MessageWriter:
                     value=value,
                     key=key,
                     partition=ANY_PARTITION,
-                    on_delivery=partial(self._take_answer, number),
+                    on_delivery=partial(self._take_answer, number) if self._reports else None,
                     timestamp=timestamp,
                     headers=list(headers),
                 )
             except BufferError:
                 return False
             except KafkaException as error:
-                self._take_answer(number, error.args[0], None)
+                self._unanswered -= self._reports
+                self._failed.append((number, error.args[0]))
             self._next = next(self._rows, None)
         return True
 

@@ -301,6 +301,21 @@ def test_a_hot_key_shares_its_batch_with_the_others_that_fit() -> None:
     assert base(it) == 400
 
 
+def test_a_hot_key_with_large_records_stays_within_both_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes are shared out by the records' mean, and the first ones may be the large ones."""
+    monkeypatch.setattr(work_manager, "MAX_CALL_BYTES", 300)
+    it = work(batch_size=100, max_concurrency=2)
+    sizes = [10] * 80 + [1] * 320
+    it.add_columns(
+        [RecordColumns.of([ConsumedRecord("orders", 0, n, b"", b"x" * each) for n, each in enumerate(sizes)])]
+    )
+    done: list[int] = []
+    while calls := it.take_columns():
+        done += sorted(offset for call in calls for offset in call.columns.offsets.tolist())
+        finish(it)
+    assert done == list(range(400))
+
+
 @pytest.mark.parametrize(("outputs", "size", "rows"), [(100, 0, 500), (1, 1 << 20, 16), (0, 0, 512)])
 def test_calls_with_many_outputs_have_few_records(outputs: int, size: int, rows: int) -> None:
     """Those of a batch are in one transaction."""

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, Producer
 from wasmline.errors import InexactMetadata
 from wasmline.kafka import compiled_columns, librdkafka_ctypes
 from wasmline.kafka.compiled_columns import CompiledColumns, CompiledWriter
+from wasmline.kafka.message_columns import MessageWriter
 from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
 
 TOPICS = ("first", "second")
@@ -159,6 +160,18 @@ def test_a_topic_of_no_valid_name_is_a_failure_of_its_rows(library: CompiledColu
     unanswered, failed = writer.answers()
     assert (unanswered, [row for row, _ in failed]) == (0, [0, 1])
     assert {error.code() for _, error in failed} == {KafkaError._INVALID_ARG}
+
+
+def test_messages_without_reports_have_no_callback(library: CompiledColumns) -> None:
+    """One that runs while a fence is reported fails on the client's own exception."""
+    producer = client(library, message_max_bytes="1000")
+    writer = MessageWriter(outputs([b"", b"x" * 2_000]), TOPICS, reports=False)
+    assert writer.write(producer)
+    unanswered, failed = writer.answers()
+    assert (unanswered, codes(failed)) == (0, [(1, KafkaError.MSG_SIZE_TOO_LARGE)])
+    producer.purge()
+    producer.poll(0)
+    assert writer.answers() == (0, [])
 
 
 def test_columns_and_messages_share_a_producer(library: CompiledColumns) -> None:

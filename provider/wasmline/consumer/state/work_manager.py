@@ -293,8 +293,8 @@ class WorkManager:
         if most < len(columns):
             work.columns.put_back(taken)
             taken = self._take(work, most)
-            columns = taken[0].joined(taken)
-            shares = [kept for rows in shares if len(kept := rows[rows < most])]
+            columns = taken[0].joined(taken)  # it may have fewer rows: bytes are limited, too
+            shares = [kept for rows in shares if len(kept := rows[rows < len(columns)])]
         return ColumnBatch(work, taken, columns, shares)
 
     def _take(self, work: PartitionWork, most: int) -> list[RecordColumns]:

@@ -27,6 +27,11 @@ from wasmline.spark.task_release import ReleaseBound
 _readers: dict[tuple[str, str, str], RangeReader] = {}
 
 
+def is_direct(stream: StreamSpec) -> bool:
+    """Return whether the tasks of a stream's batches read and write by themselves."""
+    return stream.shards is None and compiled_columns() is not None
+
+
 def one_row_per_task(frame: DataFrame, tasks: int) -> DataFrame:
     """Return a frame of so many tasks, each of which is given one row, for a function that reads by itself."""
     return frame.sparkSession.range(0, tasks, 1, tasks)

@@ -40,7 +40,6 @@ from wasmline.job_offsets.exactly_once_task import OffsetRange
 from wasmline.job_offsets.resume_plan import overlaps, require_same_topic
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import Topics
-from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.pipeline import BatchStats
 from wasmline.pipeline.preflight import require_input_topic
 from wasmline.spark.checkpoint_reader import checkpoint_state
@@ -49,7 +48,7 @@ from wasmline.spark.driver_claim_builder import batch_claim, first_claim
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
-from wasmline.spark.microbatch.direct_task import reset_of, run_directly
+from wasmline.spark.microbatch.direct_task import is_direct, reset_of, run_directly
 from wasmline.spark.microbatch.job_reporter import MicrobatchReporter
 from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask
 from wasmline.spark.microbatch.transactional_batches import PRODUCER_BATCH_BYTES as TRANSACTIONAL_BATCH_BYTES
@@ -236,7 +235,7 @@ class MicrobatchQuery(JobQuery):
     @property
     def _writes_by_sink(self) -> bool:
         """Whether outputs go through Spark's own sink: at least once, and not by tasks that also read."""
-        return self._transactions is None and (self._context.stream.shards is not None or compiled_columns() is None)
+        return self._transactions is None and not is_direct(self._context.stream)
 
     def _write(self, frame: DataFrame, batch: _ClaimedBatch, task: TransformTask) -> None:
         shards = self._context.stream.shards

@@ -29,10 +29,9 @@ from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.kafka.committed_offset_store import require_tested_client
-from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.librdkafka_ctypes import CLIENT
 from wasmline.pipeline import BatchStats, TransformRunner
-from wasmline.spark.microbatch.direct_task import drain, one_row_per_task, read_parts, reset_of
+from wasmline.spark.microbatch.direct_task import drain, is_direct, one_row_per_task, read_parts, reset_of
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance, with_host
 from wasmline.spark.spark_releases import MINOR, input_partition, require_tasks_by_number
 from wasmline.spark.task_release import ReleaseBound
@@ -148,7 +147,7 @@ class TransactionalBatches:
         Raises ProgressLost if the progress has changed.
         """
         writing = self._task_transactions(work, batch_bytes)
-        if compiled_columns() is not None:
+        if is_direct(stream_of(self._job)):
             tasks = tuple(filter(None, self._by_shard(parts)))
             self._run(one_row_per_task(frame, len(tasks)), tasks, writing, work, reads=True)
         elif len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
