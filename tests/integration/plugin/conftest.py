@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from wasmline.local.process import wait_until
+from wasmline.restart_policy import RestartPolicy
 from wasmline.testing.kafka import RunningKafka
+from wasmline_provider.plugin import cluster_reader
 from wasmline_provider.plugin.application import create_application
 from wasmline_provider.plugin.page import Page
 from wasmline_provider.plugin.settings import PageSettings
@@ -20,6 +23,18 @@ from wasmline_provider.plugin.settings import PageSettings
 WAIT_S = 30.0
 
 ROLES = ("viewer", "user", "op", "admin")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def readers_end() -> Iterator[None]:
+    """End the threads that read clusters for pages: a later test may define the connection that they wait for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster_reader, "DELAYS", RestartPolicy(first_delay_s=1.0, max_delay_s=1.0))
+        yield
+        patch.setattr(cluster_reader, "IDLE_TIMEOUT_S", 0.0)
+        assert wait_until(
+            lambda: "wasmline-cluster-reader" not in [each.name for each in threading.enumerate()], WAIT_S
+        )
 
 
 @pytest.fixture(scope="session")

@@ -24,8 +24,11 @@ from wasmline_provider.operators.stream import SparkStreamOperator
 LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the names of threads from Linux's /proc")
 
 
-def client_threads() -> set[str]:
-    """Return the threads of Kafka clients in this process. A forked process that ends a client waits for them."""
+def client_threads() -> set[tuple[str, str]]:
+    """Return number and name of each thread of a Kafka client in this process.
+
+    A forked process that ends a client waits for them.
+    """
     found = set()
     for thread in Path("/proc/self/task").iterdir():
         try:
@@ -33,7 +36,7 @@ def client_threads() -> set[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
         if name.startswith("rdk:"):
-            found.add(thread.name)
+            found.add((thread.name, name.strip()))
     return found
 
 
@@ -62,7 +65,7 @@ def test_no_thread_of_a_client_is_left_when_the_lineage_of_a_stream_was_read(
     before = client_threads()
     task = SparkStreamOperator(task_id="one", job=spec.name, transform=spec.name, storage=str(tmp_path))
     task._read_lineage()
-    assert wait_until(lambda: client_threads() <= before, 10)
+    assert wait_until(lambda: client_threads() <= before, 10), client_threads() - before
     assert sent(task.get_openlineage_facets_on_complete(None))["outputs"]
 
 
@@ -81,7 +84,7 @@ def test_no_thread_of_a_client_is_left_when_a_task_has_deployed(connected: Runni
         "outlet_events": OutletEvents(),
     }
     result = task.execute(context)
-    assert wait_until(lambda: client_threads() <= before, 10)
+    assert wait_until(lambda: client_threads() <= before, 10), client_threads() - before
     event = sent(task.get_openlineage_facets_on_complete(None))
     assert names(event["inputs"]) == {("file", f"{tmp_path}/modules/{name}")}
     assert event["outputs"][0]["facets"]["wasmline_deployment"]["digest"] == result["digest"]
