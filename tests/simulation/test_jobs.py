@@ -43,10 +43,15 @@ class Jobs(RuleBasedStateMachine):
     """One job."""
 
     @initialize(
-        partitions=st.integers(1, 3), starting=st.sampled_from(["earliest", "latest"]), takes_columns=st.booleans()
+        partitions=st.integers(1, 3),
+        starting=st.sampled_from(["earliest", "latest"]),
+        takes_columns=st.booleans(),
+        reads_directly=st.booleans(),
     )
-    def begin(self, partitions: int, starting: str, takes_columns: bool) -> None:
-        self.history = History(partitions=partitions, starting=starting, takes_columns=takes_columns)
+    def begin(self, partitions: int, starting: str, takes_columns: bool, reads_directly: bool) -> None:
+        self.history = History(
+            partitions=partitions, starting=starting, takes_columns=takes_columns, reads_directly=reads_directly
+        )
 
     @rule(partition=st.integers(0, 2), count=st.integers(1, 12), fate=st.sampled_from(FATES), is_slow=st.booleans())
     def produce(self, partition: int, count: int, fate: str, is_slow: bool) -> None:

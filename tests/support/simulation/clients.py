@@ -181,6 +181,8 @@ class MemoryProducer(Client):
         self._writer: MemoryTransactionalProducer | None = None
         self._unsent: list[tuple[Output, Callable[[Any, Any], None] | None]] = []
         self._answers: list[tuple[Callable[[Any, Any], None], Any, Message]] = []
+        self._lingers = False
+        """Whether records wait since before the last ``poll``: one that does not wait sends no others."""
         self._failure: KafkaException | None = None
         self._is_begun = self._is_filled = False
         """A transaction has begun; the cluster knows of it."""
@@ -225,10 +227,11 @@ class MemoryProducer(Client):
         if self._epoch < self.environment.cluster.leader_epoch and "error_cb" in self.settings:
             self._epoch = self.environment.cluster.leader_epoch
             self.settings["error_cb"](KafkaError(KafkaError._TRANSPORT, "a broker has closed the connection"))
-        if self._unsent and not self.environment.is_away:
+        if self._unsent and not self.environment.is_away and (timeout or self._lingers):
             self._send()
         elif timeout > 0:
             self.environment.runtime.sleep(timeout)
+        self._lingers = bool(self._unsent)
         return self._tell()
 
     def flush(self, timeout: float = -1) -> int:

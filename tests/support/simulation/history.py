@@ -180,11 +180,22 @@ def _counted(do: Callable[P, T]) -> Callable[P, T]:
 class History:
     """Does things to a job, one after the other, and checks after each what has to hold."""
 
-    def __init__(self, *, partitions: int = 2, starting: str = "earliest", takes_columns: bool = False) -> None:
-        """``takes_columns``: leases read records as columns, so that a call has all that is there, of any keys."""
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        starting: str = "earliest",
+        takes_columns: bool = False,
+        reads_directly: bool = False,
+    ) -> None:
+        """``takes_columns``: leases read records as columns, so that a call has all that is there, of any keys.
+
+        ``reads_directly``: the tasks of micro-batches read and write by themselves, and not by Spark's source and sink.
+        """
         os.environ[VARIABLE] = CONFIG.to_json()
         TransformHandler.takes_columns = takes_columns
         self.world = World()
+        self.world.reads_directly = reads_directly
         self.runtime, self.cluster = self.world.runtime, self.world.cluster
         self.runtime.on_time = lambda: time_out(self.cluster)
         self.starting = starting

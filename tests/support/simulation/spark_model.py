@@ -89,6 +89,10 @@ class Spark:
     def readStream(self) -> Stream:  # noqa: N802 - Spark's name
         return Stream(self)
 
+    def range(self, start: int, end: int, step: int, tasks: int) -> Frame:
+        """Return rows of numbers, which nobody looks at: each task is given those of its part."""
+        return Frame(self, (), [()] * tasks)
+
     def stop(self) -> None:
         pass
 
@@ -459,7 +463,7 @@ class Frame:
     """The records of some ranges, each of them a task, or gathered into other tasks."""
 
     def __init__(self, spark: Spark, ranges: Sequence[Range], tasks: Sequence[Sequence[Range]] | None = None) -> None:
-        self._spark = spark
+        self.sparkSession = self._spark = spark
         self._ranges = ranges
         self._tasks = [[each] for each in ranges] if tasks is None else tasks
         rdd = SimpleNamespace(partitions=lambda: ranges)

@@ -44,6 +44,7 @@ from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
 from wasmline.consumer import ParallelConsumer
 from wasmline.consumer.backends.memory import MemoryCluster
 from wasmline.consumer.timings import Timings
+from wasmline.job_specs import StreamSpec
 from wasmline.kafka import committed_offset_store, reconnecting_clients, transaction_log
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.record_batches import OUTPUT_SCHEMA
@@ -203,6 +204,8 @@ class World:
         for bound in Bound.all:
             bound.go_to(self)
         self.cluster = MemoryCluster()
+        self.reads_directly = False
+        """Whether the tasks of micro-batches read and write by themselves."""
         Queue.runtime = Future.runtime = self.runtime
         self.environment = Client.environment = Environment(self.runtime, self.cluster)
         self.spark = Cluster(self.environment)
@@ -237,6 +240,11 @@ def checkpoint_state(spark: Spark, path: str) -> Any:
     kept = spark.cluster.storage.get(path, Checkpoint())
     kind = sys.modules["wasmline.job_offsets.resume_plan"].CheckpointState
     return kind(planned=max(kept.offsets, default=-1), committed=max(kept.commits, default=-1))
+
+
+def is_direct(stream: StreamSpec) -> bool:
+    """Stand for the question whether tasks read and write by themselves, which is one of compiled code."""
+    return World.now().reads_directly and stream.shards is None
 
 
 def bind_clocks(patch: pytest.MonkeyPatch) -> None:
@@ -278,6 +286,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(TransactionRequests): MemoryTransactionRequests,
         id(transaction_log.decisions): decisions,
         id(pyspark.TaskContext): Context,
+        id(sys.modules["wasmline.spark.microbatch.direct_task"].is_direct): is_direct,
         id(importlib.import_module("gc")): SimpleNamespace(
             collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None
         ),
@@ -291,6 +300,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
                     patch.setattr(module, attribute, twins.get(id(value), value))
     for name, attribute in (
         ("wasmline.spark.microbatch.task", "_idle"),
+        ("wasmline.spark.microbatch.direct_task", "_readers"),
+        ("wasmline.job_offsets.batch_outputs", "_producers"),
         ("wasmline.spark.microbatch.transactional_batches", "_transactions"),
         ("wasmline.leases.lease_status_reporter", "_logs"),
         ("wasmline.pipeline.transform_handler", "_handlers"),
