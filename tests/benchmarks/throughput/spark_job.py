@@ -25,6 +25,10 @@ from wasmline.testing.spark import local_spark
 BATCH = 200_000
 """Records of a micro-batch: a batch costs the driver about a tenth of a second, however many there are."""
 
+WARM_UP_BATCH = 10_000
+"""Records of a micro-batch of the first run: the JVM compiles what it does for each batch, which takes dozens of them,
+and a stream runs for days."""
+
 PROJECT = Path(__file__).parents[3] / "wasm_modules" / "delivery_distance"
 
 
@@ -64,7 +68,7 @@ def main(mode: Any, bootstrap: str, delivery: Any, topic: str, folder: str) -> N
     kind = {"microbatch": MicrobatchJob, "parallel": ParallelJob}[mode]
     with local_spark("bench-throughput", "2g") as spark:
         prepare_session(spark, config)
-        for line in sys.stdin:
+        for number, line in enumerate(sys.stdin):
             job, features, letters = line.split()
             spec = DeploymentSpec(
                 name=job,
@@ -75,7 +79,8 @@ def main(mode: Any, bootstrap: str, delivery: Any, topic: str, folder: str) -> N
                 dead_letter_topic=letters,
             )
             deploy(config, spec, wasm)
-            stream = StreamSpec(transform=job, mode=mode, delivery=delivery, max_offsets_per_trigger=BATCH)
+            batch = BATCH if number else WARM_UP_BATCH
+            stream = StreamSpec(transform=job, mode=mode, delivery=delivery, max_offsets_per_trigger=batch)
             order = JobSpec(job=job, run="r1", storage=folder, stream=stream)
             JobTopic(config).submit(order)
             end.is_allowed = False
