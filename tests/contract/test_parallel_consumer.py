@@ -17,6 +17,7 @@ import pytest
 from support.consumers.clusters import Cluster, Kafka, Memory, numbered
 from support.consumers.running_consumer import PROMPT, TIMEOUT_S, Ledger, Running, drained, ended
 from wasmline.consumer import (
+    BatchResult,
     ConsumedRecord,
     ConsumerHealth,
     ConsumerOptions,
@@ -1541,6 +1542,15 @@ NO_RECORDS: list[dict[str, Any]] = [
     {"value": b"", "headers": {"trace": b"1"}},
     {"value": b"", "headers": [("trace", 5)]},
     {"value": b"", "headers": 5},
+    {"value": b"", "topic": 5},
+    {"value": b"", "timestamp": "1"},
+    {"value": b"", "timestamp": 1.5},
+    {"value": b"", "timestamp": -1},
+    {"value": b"", "timestamp": 2**63},
+    {"value": b"", "partition": "1"},
+    {"value": b"", "partition": -1},
+    {"value": b"", "partition": -2},
+    {"value": b"", "partition": 2**31},
 ]
 """What the client takes for no record."""
 
@@ -1555,7 +1565,7 @@ def test_an_output_that_can_be_no_record_makes_a_dead_letter_of_its_input(
 
     def work(record: ConsumedRecord) -> Output:
         if record.offset < count:
-            return Output(target, **NO_RECORDS[record.offset])
+            return Output(**{"topic": target, **NO_RECORDS[record.offset]})
         return Output(target, "text", "key", [("name", "text")])  # type: ignore[arg-type, list-item]
 
     asked = options(topic, group, delivery=delivery, dead_letter_topic=letters, commit_interval_ms=20)
@@ -1563,10 +1573,33 @@ def test_an_output_that_can_be_no_record_makes_a_dead_letter_of_its_input(
         running.until(lambda health: health.partitions and health.partitions[0].next_commit == count + 2)
         running.until(lambda _: is_committed(cluster, group, topic, count + 2))
     assert running.failure is None
-    assert sorted(record.value or b"" for record in cluster.read(letters)) == [b"%d" % each for each in range(count)]
+    assert sorted(int(record.value or b"") for record in cluster.read(letters)) == list(range(count))
     assert {dict(record.headers)["wasmline.error"] for record in cluster.read(letters)} == {b"OutputRefused"}
     written = [(record.key, record.value, list(record.headers)) for record in cluster.read(target)]
     assert written == [(b"key", b"text", [("name", b"text")])] * 2
+
+
+@DELIVERIES
+def test_what_comes_from_no_record_in_particular_is_written_beside_a_failure(
+    cluster: Cluster, group: str, delivery: str
+) -> None:
+    topic, target, letters = cluster.topic(), cluster.topic(), cluster.topic()
+    cluster.write(*numbered(topic, 2, keys=2))
+    calls = []
+
+    def work(records: Sequence[ConsumedRecord]) -> Any:
+        calls.append(len(records))
+        failures = {place: ValueError("1") for place, record in enumerate(records) if record.value == b"1"}
+        return BatchResult([Output(target, b"of nobody")], failures, rows=[None])
+
+    asked = options(
+        topic, group, delivery=delivery, dead_letter_topic=letters, batch_size=2, retry=RetryPolicy(max_attempts=1)
+    )
+    with Running(cluster, asked, work) as running:
+        running.until(lambda _: is_committed(cluster, group, topic, 2))
+    assert running.failure is None
+    assert [record.value for record in cluster.read(letters)] == [b"1"]
+    assert [record.value for record in cluster.read(target)] == [b"of nobody"] * len(calls)
 
 
 def test_exactly_once_is_refused_where_the_process_may_not_open_the_files_of_its_producers(

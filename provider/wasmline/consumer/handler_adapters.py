@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -17,6 +18,7 @@ from wasmline.consumer.runtime.executors import (
     Mailbox,
     ThreadExecutor,
 )
+from wasmline.dead_letters import reason_of
 from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ class _ThreadHandler:
         except HandlerBroken:
             raise
         except Exception as error:
-            raise HandlerBroken(f"a thread's handler cannot be created: {type(error).__name__}: {error}") from error
+            text = f"a thread's handler cannot be created: {type(error).__name__}: {reason_of(error)}"
+            raise HandlerBroken(text) from error
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         try:
@@ -131,33 +134,44 @@ def _result(returned: Returned | BatchResult, records: int) -> BatchResult:
     if returned is None:
         return NOTHING
     if isinstance(returned, BatchResult):
-        return _checked(returned, records)
-    outputs = (returned,) if isinstance(returned, Output) or not isinstance(returned, Iterable) else tuple(returned)
-    return _checked(BatchResult(outputs), records)
+        return _checked(returned.outputs, returned.failures, returned.rows, records)
+    return _checked((returned,) if isinstance(returned, Output) else returned, {}, None, records)
 
 
 def _partial_result(error: RecordsFailed, records: int) -> BatchResult:
     """Return the result of a call in which some records failed. Raises HandlerBroken."""
-    if not error.failures or not isinstance(error.failures, Mapping):
-        raise HandlerBroken(f"RecordsFailed names no failed record: {error}") from error
-    return _checked(BatchResult(tuple(error.outputs), error.failures), records)
+    if not error.failures:
+        raise HandlerBroken(f"RecordsFailed names no failed record: {reason_of(error)}") from error
+    return _checked(error.outputs, error.failures, None, records)
 
 
-def _checked(result: BatchResult, records: int) -> BatchResult:
-    """Check that a result fits this number of records. Raises HandlerBroken: it is not the fault of a record."""
-    for output in result.outputs:
+def _checked(outputs: object, failures: object, rows: object, records: int) -> BatchResult:
+    """Return the result of this number of records. Raises HandlerBroken for another: it is not the fault of a record.
+
+    A generator is run to its end.
+    """
+    written = tuple(outputs) if isinstance(outputs, Iterable) else (outputs,)
+    for output in written:
         if not isinstance(output, Output):
             if inspect.iscoroutine(output):
                 output.close()
             text = f"the handler returned {type(output).__name__}, not Output: return None, an Output or several"
             raise HandlerBroken(text)
-    for place, failure in result.failures.items():
+    if not isinstance(failures, Mapping):
+        raise HandlerBroken(f"the handler reports failures as {type(failures).__name__}, not as a mapping by place")
+    for place, failure in failures.items():
         if not isinstance(place, int) or not 0 <= place < records or not isinstance(failure, Exception):
             text = f"the handler reports that record {place!r} of {records} failed with {type(failure).__name__}: "
             raise HandlerBroken(f"{text}places count from 0, and failures are exceptions")
-    rows = result.rows
-    if rows is not None and (
-        len(rows) != len(result.outputs) or not all(row is None or 0 <= row < records for row in rows)
-    ):
+    return BatchResult(written, failures, None if rows is None else _rows(rows, len(written), records))
+
+
+def _rows(rows: Any, outputs: int, records: int) -> Sequence[int | None]:
+    """Return the record of each output. Raises HandlerBroken."""
+    try:
+        found = [None if row is None else operator.index(row) for row in rows]
+    except TypeError:
+        found = [-1]
+    if len(found) != outputs or not all(row is None or 0 <= row < records for row in found):
         raise HandlerBroken(f"rows must hold, for each output, the place of a record from 0 to {records - 1} or None")
-    return result
+    return found

@@ -107,8 +107,8 @@ class ConsumerOptions:
     fail_on_data_loss: end with OffsetOutOfRange where the log does not have the offset to continue at, because
         retention removed it or the log was truncated. False: removed offsets are skipped and counted, and a truncated
         log is reread. ``auto.offset.reset`` only sets where a partition without a commit begins.
-    revoke_wait_ms: maximum time that a revoked partition waits for its records in flight. Its last commit is added, a
-        minute at most: both have to fit in ``max.poll.interval.ms``, five minutes by default.
+    revoke_wait_ms: maximum time that a revoked partition waits for its records in flight. Its last commit is added,
+        65 seconds at most: both have to fit in ``max.poll.interval.ms``, five minutes by default.
     drain_wait_ms: maximum time, in all, that a consumer that ends waits for handlers. Commits and leaving the group are
         added to it.
     kafka: librdkafka settings of all clients, not part of the repr: they may hold secrets. Without

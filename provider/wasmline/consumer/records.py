@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from wasmline.errors import OutputRefused
 from wasmline.renames import renamed
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -64,6 +66,26 @@ class BatchResult:
         if self.rows is not None:
             return self.rows[output]
         return 0 if records == 1 else None
+
+
+MAX_NUMBERS = {"timestamp": 2**63 - 1, "partition": 2**31 - 1}
+"""The largest values of an output's numbers, as the protocol has them; none of them is negative."""
+
+
+def require_record(output: Output) -> None:
+    """Raise OutputRefused for an output whose topic, timestamp or partition no record can have."""
+    if not isinstance(output.topic, str):
+        raise OutputRefused(f"the handler's output names as its topic {output.topic!r}, not a text")
+    for name, most in MAX_NUMBERS.items():
+        value = getattr(output, name)
+        if value is not None:
+            try:
+                is_possible = 0 <= operator.index(value) <= most
+            except TypeError:
+                is_possible = False
+            if not is_possible:
+                text = f"the handler's output cannot be a record of {output.topic}: its {name} is {value!r}"
+                raise OutputRefused(text)
 
 
 def record_coordinates(record: ConsumedRecord) -> str:

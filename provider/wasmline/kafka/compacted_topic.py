@@ -189,7 +189,8 @@ class CompactedTopic:
         self._keep = keep
         self._denied = denied_errors(config.bootstrap_servers, topic=topic)
         self._view: dict[bytes, bytes] = {}
-        self._end = -1
+        self._end = self._last = -1
+        """Everything before ``_end`` was read; ``_last`` is the offset of the last record."""
         self._clients: tuple[Consumer, BoundedAdminClient] | None = None
 
     def read(self) -> dict[bytes, bytes]:
@@ -217,9 +218,8 @@ class CompactedTopic:
     def reread(self) -> dict[bytes, bytes]:
         """Return the table as ``read`` does, after reading the topic again, with the keys that ``keep`` takes now."""
         if self._clients is not None:
-            self._view, self._end = {}, -1
             with self._translated():
-                self._clients[0].assign([TopicPartition(self._topic, 0, 0)])
+                self._begin(self._clients[0])
         return self.read()
 
     def compare_and_set(
@@ -261,10 +261,14 @@ class CompactedTopic:
         admin = BoundedAdminClient(self._config, REQUEST_TIMEOUT_S)
         for client in (admin.client, consumer):  # one that has not found its brokers may block its caller for seconds
             client.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
-        self._view, self._end = {}, -1
-        consumer.assign([TopicPartition(self._topic, 0, 0)])
+        self._begin(consumer)
         self._clients = consumer, admin
         return self._clients
+
+    def _begin(self, consumer: Consumer) -> None:
+        """Read the topic from its start, into an empty table."""
+        self._view, self._end, self._last = {}, -1, -1
+        consumer.assign([TopicPartition(self._topic, 0, 0)])
 
     def _end_offset(self, admin: BoundedAdminClient, isolation: IsolationLevel) -> int:
         latest = {TopicPartition(self._topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
@@ -286,6 +290,9 @@ class CompactedTopic:
                 text = f"{self._topic} on {servers} could not be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             for message in consumer.consume(500, timeout=POLL_INTERVAL_S):
+                if message.error() is None and (message.offset() or 0) <= self._last:
+                    self._begin(consumer)  # the topic was deleted and recreated, and already has more records
+                    break
                 self._apply(message)
 
     def _apply(self, message: Message) -> None:
@@ -296,7 +303,9 @@ class CompactedTopic:
             raise message_error(self._config.bootstrap_servers, message, error)
         if error is not None:
             self._end = message.offset() or 0
-        elif key is None:
+            return
+        self._last = message.offset() or 0
+        if key is None:
             logger.warning("%s holds a record without a key at offset %s", self._topic, message.offset())
         elif self._keep is not None and not self._keep(key):
             return

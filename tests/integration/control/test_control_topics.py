@@ -343,17 +343,19 @@ def test_a_control_topic_needs_the_replicas_in_sync_that_it_can_have(caplog: pyt
         control_topics._require_settings(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
 
 
-def test_a_table_whose_topic_is_made_anew_is_read_anew(config: KafkaConfig) -> None:
+@pytest.mark.parametrize("records", [1, 12], ids=["shorter", "longer"])
+def test_a_table_whose_topic_is_made_anew_is_read_anew(config: KafkaConfig, records: int) -> None:
     name = unique("table")
     kafka = Topics(config)
     kafka.create(name, 1, config=control_topics.COMPACTED)
-    produce_all(config, name, [(b"%d" % number, b"old", None, None) for number in range(5)])
+    produce_all(config, name, [(b"old-%d" % number, b"old", None, None) for number in range(5)])
     table = CompactedTopic(config, name)
     assert len(table.read()) == 5
     kafka.delete([name])
     kafka.create(name, 1, config=control_topics.COMPACTED)
-    produce_all(config, name, [(b"0", b"new", None, None)])
-    assert table.read() == {b"0": b"new"}
+    new = {b"%d" % number: b"new" for number in range(records)}
+    produce_all(config, name, [(key, value, None, None) for key, value in new.items()])
+    assert table.read() == new
     table.close()
 
 

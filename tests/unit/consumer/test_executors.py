@@ -284,6 +284,28 @@ def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_
     assert sorted(handled) == list(range(20))
 
 
+def test_a_handler_that_has_its_own_task_cancelled_later_costs_no_worker(work: WorkManager, mailbox: Mailbox) -> None:
+    """A timer of a handler that is not stopped as its call returns."""
+    cancelled = threading.Event()
+
+    def cancel(task: asyncio.Task[None] | None) -> None:
+        assert task is not None
+        task.cancel()
+        cancelled.set()
+
+    async def handle(_: Sequence[ConsumedRecord]) -> BatchResult:
+        asyncio.get_running_loop().call_later(0.05, cancel, asyncio.current_task())
+        return BatchResult()
+
+    engine = AsyncioExecutor(handle, 1, 4, mailbox)
+    for _ in range(3):
+        engine.submit(taken(work, 1))
+        assert [type(batch.result) for batch in got(mailbox, 1)] == [BatchResult]
+        assert cancelled.wait(LONG)
+        cancelled.clear()
+    assert engine.close(LONG) == 0
+
+
 VARIABLE: ContextVar[int] = ContextVar("VARIABLE", default=-1)
 
 

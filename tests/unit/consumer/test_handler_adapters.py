@@ -168,6 +168,17 @@ def test_what_the_handler_of_a_thread_returns_is_what_any_may_return() -> None:
     assert isinstance(result(Made(lambda records: "text")), HandlerBroken)
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_whatever_its_error_says_a_handler_that_cannot_be_made_is_no_records_fault() -> None:
+    outcome = result(Made(Unprintable()))
+    assert isinstance(outcome, HandlerBroken)
+    assert "Unprintable" in str(outcome)
+
+
 def test_a_handler_that_cannot_be_made_is_no_records_fault() -> None:
     outcome = result(Made(OSError("the database is down")))
     assert isinstance(outcome, HandlerBroken)
@@ -206,7 +217,33 @@ def test_a_handler_of_side_effects_names_its_failures_alone() -> None:
     assert (dict(outcome.failures), tuple(outcome.outputs)) == ({0: FAULT}, ())
 
 
-@pytest.mark.parametrize("rows", [(), (3,), (-1,), (0, 1)])
+@pytest.mark.parametrize("rows", [(), (3,), (-1,), (0, 1), ("a",), (0.0,), 5, "0"], ids=repr)
 def test_rows_that_name_no_record_break_the_handler(rows: tuple[int, ...]) -> None:
     outcome = result(Made(lambda records: BatchResult((copy(records[0]),), rows=rows)), 9, 3)
     assert isinstance(outcome, HandlerBroken)
+
+
+@pytest.mark.parametrize("written", [None, 5, "text", [None], [b"value"]], ids=repr)
+@pytest.mark.parametrize("kind", ["a result", "failures"])
+def test_outputs_that_are_none_break_the_handler(written: Any, kind: str) -> None:
+    def handler(records: Sequence[ConsumedRecord]) -> BatchResult:
+        if kind == "a result":
+            return BatchResult(written)
+        raise RecordsFailed("one", failures={0: FAULT}, outputs=written)
+
+    assert isinstance(result(Made(handler), 9, 3), HandlerBroken)
+
+
+@pytest.mark.parametrize("failures", [None, [0], {"0": FAULT}, {3: FAULT}, {0: "why"}], ids=repr)
+def test_a_result_with_failures_that_are_none_breaks_the_handler(failures: Any) -> None:
+    assert isinstance(result(Made(lambda records: BatchResult((), failures)), 9, 3), HandlerBroken)
+
+
+def test_outputs_of_a_result_may_come_from_a_generator() -> None:
+    def handler(records: Sequence[ConsumedRecord]) -> BatchResult:
+        return BatchResult((copy(each) for each in records), rows=(row for row in range(3)))  # type: ignore[arg-type]
+
+    outcome = result(Made(handler), 9, 3)
+    assert outputs(outcome) == [b"0", b"1", b"2"]
+    assert isinstance(outcome, BatchResult)
+    assert [outcome.row(number, 3) for number in range(3)] == [0, 1, 2]

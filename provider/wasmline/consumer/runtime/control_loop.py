@@ -419,6 +419,7 @@ def _succeeded(batch: Batch, result: BatchResult) -> tuple[Sequence[ConsumedReco
     records = [batch.records[place] for place in places]
     if result.rows is None:
         return records, BatchResult(result.outputs)
-    new = {place: row for row, place in enumerate(places)}
+    new: dict[int | None, int | None] = {place: row for row, place in enumerate(places)}
+    new[None] = None  # what comes from no record in particular is written, as without rows
     kept = [(output, new[row]) for output, row in zip(result.outputs, result.rows, strict=True) if row in new]
     return records, BatchResult([output for output, _ in kept], rows=[row for _, row in kept])

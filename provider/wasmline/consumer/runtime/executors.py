@@ -182,6 +182,17 @@ class AsyncioExecutor:
             logger.warning("cancelled, because they do not return: %d handlers", len(pending))
         return len(await _done(pending, CANCEL_TIMEOUT_S))
 
+    async def _wait(self, task: asyncio.Task[None]) -> None:
+        """Wait for batches, or for the end of the executor, which cancels the wait."""
+        future = self._loop.create_future()
+        self._idle.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if self._ending:
+                raise
+            await _absorb(task)
+
     async def _work(self, context: Context, following: Batch | None) -> None:
         batches, mailbox, clock, clean = self._batches, self._mailbox, time.monotonic, self._context
         call = self._handle if self._limit is None else partial(_limited, self._handle, self._limit)
@@ -190,9 +201,7 @@ class AsyncioExecutor:
             if following is None and not batches:
                 if self._ending:
                     return
-                future = self._loop.create_future()
-                self._idle.append(future)
-                await future  # cancelled only by the consumer: see ``_absorb``
+                await self._wait(task)
                 continue
             batch = following or batches.popleft()
             if batch.is_wanted:
@@ -239,7 +248,7 @@ async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[Co
 
 
 async def _absorb(task: asyncio.Task[Any]) -> None:
-    """Discard a handler's cancellation of its own task: the next record's handler runs in that task, too."""
+    """Discard a handler's cancellation of its own task, also after its return: others' handlers run in it, too."""
     with suppress(asyncio.CancelledError):
         await asyncio.sleep(0)  # a pending cancellation is delivered here
     while task.cancelling():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import KafkaError, Producer
 
-from wasmline.consumer.records import Output
+from wasmline.consumer.records import Output, require_record
 from wasmline.errors import BrokerUnavailable, OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.topics import Topics
@@ -141,8 +141,9 @@ class ProducerBatchLimiter:
         """Flush ``client`` if ``output`` may not join the current batch; ``waiting`` are its bytes by topic.
 
         Return whether there is capacity: False if the current batch was not accepted within ``timeout`` seconds. Raises
-        TopicNotFound; OutputRefused, where its topic would reject the whole batch because of ``output``.
+        TopicNotFound; OutputRefused for what can be no record, or makes its topic reject the whole batch.
         """
+        require_record(output)
         if output.topic in self._outdated:
             self._lower_limit(output.topic)
         limits = self._limits.get(output.topic) or self._read_limits(output.topic)

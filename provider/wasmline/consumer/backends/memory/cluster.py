@@ -127,8 +127,8 @@ class MemoryCluster:
     def write(self, output: Output, producer_id: int | None = None) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
         with self.atomic():
-            topic = self.topic(output.topic)
             output = serialized(output)
+            topic = self.topic(output.topic)
             if output.size > topic.max_message_bytes:
                 raise OutputRefused(f"{output.topic} rejects an output: it has more than {topic.max_message_bytes} B")
             number = output.partition

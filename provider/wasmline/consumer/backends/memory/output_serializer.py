@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from wasmline.consumer.records import Output
+from wasmline.consumer.records import Output, require_record
 from wasmline.errors import OutputRefused
 
 
 def serialized(output: Output) -> Output:
     """Return an output as the broker gets it. Raises OutputRefused for values that the client does not accept."""
+    require_record(output)
     try:
         headers = [(_name(name), _bytes(value)) for name, value in output.headers]
         return output._replace(key=_bytes(output.key), value=_bytes(output.value), headers=headers)
