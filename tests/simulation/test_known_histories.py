@@ -6,8 +6,9 @@ from itertools import product
 
 import pytest
 
+from support.simulation import world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import CONFIG, GROUP, INPUT, JOB, History, Place
+from support.simulation.history import CONFIG, GROUP, INPUT, JOB, OUTPUT, History, Place
 from support.simulation.virtual import Process
 from wasmline.control import DriverClaim, JobTopic
 from wasmline.control.control_topics import JOBS
@@ -418,3 +419,37 @@ def test_leases_at_least_once_end_the_transaction_that_a_replaced_task_began_aft
 def everywhere(history: History, records: int) -> None:
     for partition in (0, 1):
         history.produce(partition, records)
+
+
+@pytest.mark.parametrize("mode", [PLAIN, EXACT, LEASES], ids=" ".join)
+def test_a_run_waits_for_the_batch_of_the_one_before_however_long_that_takes(
+    mode: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world, "SLOW_S", 200.0)
+    history = History(partitions=1)
+    history.produce(0, 3, is_slow=True)
+    older = history.start(*mode, is_endless=True)
+    history.advance_into_task(older, 3)
+    newer = history.start(*mode)
+    while not newer.is_over:
+        history.advance_all(200)
+    assert history.runtime.seconds > 200
+    assert [older.name_of_end, newer.name_of_end] == ["stopped", "succeeded"]
+
+
+@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once")], ids=" ".join)
+@pytest.mark.parametrize("moment", ["send", "commit"])
+def test_a_task_that_wakes_with_its_transaction_open_commits_nothing(mode: tuple[str, str], moment: str) -> None:
+    history = History(partitions=1)
+    history.produce(0, 3)
+    older = history.start(*mode)
+    history.advance_into_task(older, 0)
+    history.advance_to(older, moment)
+    history.freeze_worker(older)
+    [zombie] = history.zombies
+    history.finish(older)
+    written = history.cluster.records(OUTPUT)
+    assert len(written) == 3
+    history.wake(zombie, 1_000)
+    history.check()
+    assert history.cluster.records(OUTPUT) == written
