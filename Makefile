@@ -106,7 +106,7 @@ clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build site
 
 ##@ Figures
-.PHONY: bench-pipeline bench-engine bench-model bench-limit bench-consumer bench-throughput bench-stream bench-control
+.PHONY: bench-pipeline bench-engine bench-model bench-limit bench-consumer bench-throughput bench-scale bench-stream bench-control
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
 
@@ -124,6 +124,9 @@ bench-consumer: $(INSTALLED) ## the key-parallel consumer beside the Java librar
 
 bench-throughput: $(INSTALLED) ## Kafka -> transform -> Kafka beside Kafka Streams, a Python loop and Quix Streams, as ratios (ARGS="--quick", ARGS="--help")
 	@$(BIN)/python tests/benchmarks/bench_throughput.py $(ARGS)
+
+bench-scale: $(INSTALLED) ## what a worker takes for 1,000 partitions and a million keys: memory, threads, files, CPU time (ARGS="--help")
+	@$(BIN)/python tests/benchmarks/bench_scale.py $(ARGS)
 
 bench-control: $(INSTALLED) ## deploys, switches, starts and listing with 10 and 10,000 versions, as ratios (about five minutes)
 	@$(BIN)/python tests/benchmarks/bench_control.py

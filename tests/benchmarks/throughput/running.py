@@ -74,9 +74,14 @@ class Running:
                     )
                 )
 
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes."""
+        return [process.pid for process in self._processes]
+
     def tree(self) -> ProcessTree:
         """Return the processes, for their CPU time."""
-        return ProcessTree([process.pid for process in self._processes])
+        return ProcessTree(self.pids)
 
     def tell(self, line: str) -> None:
         """Write a line to the standard input of each."""
