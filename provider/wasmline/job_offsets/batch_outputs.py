@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from wasmline.consumer.backends.kafka import delivery_error
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.job_offsets.exactly_once_task import outputs_and_topics
+from wasmline.job_offsets.microbatch_transactions import QUEUE_SETTINGS
 from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.message_columns import OutputWriter, write_outputs
@@ -76,7 +77,7 @@ class BatchOutputs:
     def _flush(self) -> None:
         left = self._client.flush(FLUSH_TIMEOUT_S)
         self._require_delivered()
-        if left:
+        if left or self._writers:
             servers = self._config.bootstrap_servers
             text = f"{left} outputs were not accepted by {servers} within {FLUSH_TIMEOUT_S:.0f} s"
             raise BrokerUnavailable(text, bootstrap_servers=servers)
@@ -86,7 +87,7 @@ class BatchOutputs:
             _producers.popitem()[1].purge()
         plugin = {} if self._compiled is None else self._compiled.producer_settings
         _, compression, batch_bytes = self._key
-        settings = {"compression.type": compression, "batch.size": str(batch_bytes), "linger.ms": "5"}
+        settings = {**QUEUE_SETTINGS, "compression.type": compression, "batch.size": str(batch_bytes)}
         return producer(self._config, **{**settings, **self._config.properties, **plugin})
 
     def _failure(self, topics: Sequence[str], error: KafkaError) -> WasmlineError:

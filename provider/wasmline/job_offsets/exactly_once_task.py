@@ -6,8 +6,8 @@ are harmless. The protocol: docs/protocols/exactly_once.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,14 +39,15 @@ class CommittedRange(NamedTuple):
 
 def process_and_commit(
     parts: Sequence[OffsetRange],
-    batches: Iterable[pa.RecordBatch],
+    read: Callable[[Sequence[OffsetRange]], Iterable[pa.RecordBatch]],
     transactions: BatchTransactions,
     transform: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
 ) -> dict[int, CommittedRange]:
     """Process the remaining records of some parts and commit outputs and progress together.
 
-    ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
-    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns by partition the group's committed offset
+    The parts are of one virtual shard. ``read`` returns the records of the ranges that are not done, or of the whole
+    parts, as batches with a ``partition`` and an ``offset`` column; ``transform`` makes batches of PLACED_SCHEMA of
+    each. Returns by partition the group's committed offset
     before and now; where one is gone, or was moved to before its part, nothing was done.
 
     Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and the
@@ -58,7 +59,7 @@ def process_and_commit(
         if any((at := found[part.source.partition]) is None or at < part.begin for part in parts):
             return {partition: CommittedRange(at, at) for partition, at in found.items()}
         left = {part.source.partition: RemainingOffsets(progress[part.source]) for part in parts}
-        for batch in batches:
+        for batch in read(tuple(_remaining(parts, found))):
             todo = filter_unprocessed(batch, left)
             if todo.num_rows:
                 for rows in transform(todo):
@@ -70,6 +71,14 @@ def process_and_commit(
             part.source.partition: CommittedRange(found[part.source.partition], after[part.source].offset)
             for part in parts
         }
+
+
+def _remaining(parts: Sequence[OffsetRange], committed: Mapping[int, int | None]) -> Iterator[OffsetRange]:
+    """Yield the ranges of some parts from the committed offsets on: retention may have taken what is done."""
+    for part in parts:
+        begin = max(part.begin, committed[part.source.partition] or 0)
+        if begin < part.end:
+            yield replace(part, begin=begin)
 
 
 class RemainingOffsets:

@@ -36,14 +36,19 @@ from wasmline.kafka.transactional_producer import (
 from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import shared_id
 
+QUEUE_SETTINGS = {
+    "linger.ms": "50",  # batches that are full go out before, and the end of a part sends what is left
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "65536",
+}
+"""Settings of producers that write the outputs of a part, which may be more than a broker takes at once."""
+
 PRODUCER_SETTINGS = {
+    **QUEUE_SETTINGS,
     "transaction.timeout.ms": "900000",  # the brokers' default maximum: a batch has to end within it
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
-    "linger.ms": "5",
     "message.max.bytes": str(32 << 20),  # the topic's own limit applies
-    "queue.buffering.max.messages": "1000000",
-    "queue.buffering.max.kbytes": "65536",
     "socket.nagle.disable": "true",
 }
 

@@ -15,12 +15,21 @@ from wasmline.kafka.compiled_columns import ColumnReader, CompiledColumns
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
 from wasmline.kafka.error_mapping import ReportedError, denied_errors, translate_errors
+from wasmline.kafka.fetch_progress import FetchProgress
 from wasmline.kafka.message_columns import columns_by_partition
 from wasmline.kafka.topic_reader import IDLE_TIMEOUT_S, position
 from wasmline.topic_partitions import TopicPartition
 
 MAX_POLL_RECORDS = 10_000
 """Records of one batch, at most."""
+
+FETCH_SETTINGS = {
+    "fetch.wait.max.ms": "50",
+    # The client reads ahead, also past the end of a range, and keeps it for nobody: 64 MiB by default.
+    "queued.max.messages.kbytes": "16384",
+    "queued.min.messages": str(2 * MAX_POLL_RECORDS),
+    "fetch.queue.backoff.ms": "20",
+}
 
 POLL_TIMEOUT_S = 0.1
 """Seconds that a poll waits for records; errors that name no partition are seen between two polls."""
@@ -34,7 +43,9 @@ class RangeReader:
         self._servers = config.bootstrap_servers
         self._topic = topic
         self._denied = denied_errors(self._servers, topic=topic)
-        settings = {"auto.offset.reset": reset, "enable.partition.eof": "true", "fetch.wait.max.ms": "50"}
+        self._progress = FetchProgress()
+        reads = {"auto.offset.reset": reset, "enable.partition.eof": "true"}
+        settings = {**FETCH_SETTINGS, **reads, **self._progress.settings}
         with translate_errors(self._servers):
             self._consumer: Consumer = detached_consumer(config, unique_group("reader"), settings)
         self._reader = None if compiled is None else ColumnReader(compiled, self._consumer, MAX_POLL_RECORDS)
@@ -44,8 +55,8 @@ class RangeReader:
 
         Batches of RECORD_SCHEMA, of one partition each. Raises OffsetOutOfRange, BrokerUnavailable.
         """
-        begins = {TopicPartition(self._topic, partition): begin for partition, (begin, _) in ranges.items()}
         ends = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
+        begins = {TopicPartition(self._topic, partition): ranges[partition][0] for partition in ends}
         with translate_errors(self._servers, self._denied):
             if self._reader is not None:
                 self._reader.add(begins)
@@ -70,25 +81,26 @@ class RangeReader:
         while ends:
             with translate_errors(self._servers, self._denied):
                 found, errors = self._poll()
-            if found or errors:
-                deadline = time.monotonic() + IDLE_TIMEOUT_S
-            elif time.monotonic() > deadline:
-                text = f"nothing came from {self._topic} on {self._servers} for {IDLE_TIMEOUT_S:.0f} s"
-                raise BrokerUnavailable(f"{text}; still to read, up to: {ends}", bootstrap_servers=self._servers)
+                reached = [position(self._servers, each) for each in errors if not is_group_denial(each)]
             for partition, batch in found:
                 offsets = batch.column("offset").to_numpy()
                 if rows := int(offsets.searchsorted(ends.get(partition, 0))):
                     yield batch.slice(0, rows)
-                self._note(ends, partition, int(offsets[-1]) + 1)
-            for each in errors:
-                if not is_group_denial(each):
-                    self._note(ends, *position(self._servers, each))
+                reached.append((partition, int(offsets[-1]) + 1))
+            for partition, offset in reached:
+                self._note(ends, partition, offset)
+            if found or errors or self._progress.take():
+                deadline = time.monotonic() + IDLE_TIMEOUT_S  # from now on: what took a batch is no silence
+            elif time.monotonic() > deadline:
+                text = f"nothing came from {self._topic} on {self._servers} for {IDLE_TIMEOUT_S:.0f} s"
+                raise BrokerUnavailable(f"{text}; still to read, up to: {ends}", bootstrap_servers=self._servers)
 
     def _note(self, ends: dict[int, int], partition: int, offset: int) -> None:
-        """Note the next offset of a partition; at its end, no more of it is read."""
+        """Note the next offset of a partition; at its end, no more of it is read while others are."""
         if partition in ends and offset >= ends[partition]:
             del ends[partition]
-            self._consumer.pause([confluent_kafka.TopicPartition(self._topic, partition)])
+            if ends:  # a partition that is paused as its assignment ends stands still for a second in the next one
+                self._consumer.pause([confluent_kafka.TopicPartition(self._topic, partition)])
 
     def _poll(self) -> tuple[list[tuple[int, pa.RecordBatch]], list[ReportedError | Message]]:
         """Return the next records of each partition, and the errors that were reported in place of records."""

@@ -12,6 +12,7 @@ from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
 from wasmline.kafka.error_mapping import ReportedError, denied_errors, message_error, translate_errors
+from wasmline.kafka.fetch_progress import FetchProgress
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
@@ -107,24 +108,25 @@ def _decided(topics: Topics, topic: str) -> dict[int, int]:
 def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]], *, reset: str) -> Iterator[Message]:
     if not ranges:
         return
-    consumer = detached_consumer(
-        config,
-        unique_group("reader"),
-        {"auto.offset.reset": reset, "enable.partition.eof": "true", "fetch.wait.max.ms": "50"},
-    )
+    progress = FetchProgress()
+    settings = {"auto.offset.reset": reset, "enable.partition.eof": "true", "fetch.wait.max.ms": "50"}
+    consumer = detached_consumer(config, unique_group("reader"), {**settings, **progress.settings})
+    ends = {partition: bounds[1] for partition, bounds in ranges.items()}
     try:
         consumer.assign([TopicPartition(topic, partition, bounds[0]) for partition, bounds in ranges.items()])
-        yield from _until(consumer, topic, {partition: bounds[1] for partition, bounds in ranges.items()}, config)
+        yield from _until(consumer, topic, ends, config, progress)
     finally:
         consumer.close()
 
 
-def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaConfig) -> Iterator[Message]:
+def _until(
+    consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaConfig, progress: FetchProgress
+) -> Iterator[Message]:
     """Yield the messages below ``ends``; an end is passed by a record or the end-of-partition event."""
     deadline = time.monotonic() + IDLE_TIMEOUT_S
     while ends:
         messages = consumer.consume(MAX_POLL_RECORDS, timeout=POLL_INTERVAL_S)
-        if messages:
+        if messages or progress.take():
             deadline = time.monotonic() + IDLE_TIMEOUT_S
         elif time.monotonic() > deadline:
             servers = config.bootstrap_servers

@@ -25,6 +25,9 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
+    # Two attempts at once would write outputs twice; of a lease, the second would fence the first one, and Spark would
+    # take the first one's end for success.
+    "spark.speculation": "false",
 }
 
 
@@ -32,8 +35,6 @@ LEASE_SETTINGS = {
     # A silent executor withholds its partitions from other tasks, and delays the next lease of all of them.
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "10s",
-    # A speculative attempt would fence the first one, and Spark would take the first one's end for success.
-    "spark.speculation": "false",
 }
 """Settings that lease tasks need in addition to SETTINGS."""
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -39,7 +40,9 @@ class Desk:
         transactions = BatchTransactions(self.config, self.group, self.group, {})
         try:
             part = OffsetRange(source=self.source, begin=begin, end=end)
-            return process_and_commit([part], batches, transactions, self._transform)[self.source.partition].found
+            return process_and_commit([part], lambda _: batches, transactions, self._transform)[
+                self.source.partition
+            ].found
         finally:
             transactions.close()
 
@@ -219,3 +222,21 @@ def test_an_output_that_its_topic_refuses_is_named_and_nothing_is_written(kafka:
     with pytest.raises(OutputRefused, match="too large"):
         desk.attempt(records())
     assert desk.seen() == []
+
+
+def test_an_attempt_asks_for_no_record_that_is_done(desk: Desk) -> None:
+    """Retention may have removed them: the attempt before may have committed and not said so."""
+    asked: list[tuple[int, int]] = []
+
+    def read(left: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+        for part in left:
+            asked.append((part.begin, part.end))
+            yield from records(part.begin, part.end)
+
+    transactions = BatchTransactions(desk.config, desk.group, desk.group, {})
+    with closing(transactions):
+        for end in (60, 60, SIZE):
+            part = OffsetRange(source=desk.source, begin=0, end=end)
+            process_and_commit([part], read, transactions, desk._transform)
+    assert asked == [(0, 60), (60, SIZE)]
+    assert desk.seen() == list(range(SIZE))

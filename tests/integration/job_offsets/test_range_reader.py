@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -14,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
 from wasmline.job_offsets import range_reader
 from wasmline.job_offsets.range_reader import RangeReader
-from wasmline.kafka import produce_all
+from wasmline.kafka import fetch_progress, produce_all
 from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.transactional_producer import create_fencing_producer
 from wasmline.testing.kafka import RunningKafka
@@ -111,6 +112,60 @@ def test_a_range_is_read_again_and_again(kafka: RunningKafka, opened: Open) -> N
     reader = opened(topic)
     for _ in range(50):
         assert offsets(reader, {0: (0, 11), 1: (5, 20)}) == {0: list(range(11)), 1: list(range(5, 20))}
+
+
+def test_a_range_of_aborted_records_is_read_however_long_it_takes(
+    kafka: RunningKafka, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client fetches them and gives nobody anything."""
+    monkeypatch.setattr(fetch_progress, "REPORT_INTERVAL_MS", 20)
+    monkeypatch.setattr(range_reader, "IDLE_TIMEOUT_S", 0.25)
+    topic = kafka.topic()
+    writer = create_fencing_producer(kafka.config, f"w-{uuid.uuid4()}", {}, time.monotonic() + 30)
+    for _ in range(150):
+        writer.begin_transaction()
+        writer.produce(topic, b"x" * 900_000)
+        writer.flush()
+        writer.abort_transaction()
+    assert offsets(opened(topic), {0: (0, 300)}) == {0: []}
+
+
+def test_what_is_done_with_a_batch_is_no_silence(
+    kafka: RunningKafka, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "IDLE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(range_reader, "MAX_POLL_RECORDS", 5)
+    topic = kafka.topic()
+    produce(kafka, topic, 10)
+    reader, polls = opened(topic), 0
+    poll = reader._poll
+
+    def poll_in_vain() -> Any:
+        nonlocal polls
+        polls += 1
+        return ([], []) if polls == 1 else poll()
+
+    found = []
+    for batch in reader.read({0: (0, 10)}):
+        monkeypatch.setattr(reader, "_poll", poll_in_vain)
+        found += batch.column("offset").to_pylist()
+        if len(found) < 10:
+            time.sleep(1)
+    assert found == list(range(10))
+
+
+def test_ranges_that_follow_each_other_are_read_without_a_pause(kafka: RunningKafka, opened: Open) -> None:
+    """A second for each would be half a minute."""
+    topic = kafka.topic()
+    produce(kafka, topic, 60_000)
+    reader = opened(topic)
+    slow = 0
+    for begin in range(0, 30_000, 1_000):
+        began = time.monotonic()
+        assert offsets(reader, {0: (begin, begin + 1_000)}) == {0: list(range(begin, begin + 1_000))}
+        slow += time.monotonic() - began > 0.9
+        time.sleep(0.02)
+    assert slow < 5
 
 
 def test_a_range_that_does_not_exist_yet_is_not_awaited_forever(

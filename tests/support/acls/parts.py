@@ -462,7 +462,7 @@ class Microbatch(MicrobatchJob):
             context.config, context.job.group, context.job.transactional_id, {}, run.deployment.spec.topics[1:]
         )
         with closing(transactions), closing(instance):
-            process_and_commit([part], [rows], transactions, runner.run_placed)
+            process_and_commit([part], lambda _: [rows], transactions, runner.run_placed)
 
 
 def _drive(place: Place, config: KafkaConfig, kind: type[StreamJob[Any]], **stream: Any) -> None:

@@ -6,6 +6,7 @@ its sink. It needs no shuffle, so it is for batches that run as the source plann
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -53,11 +54,12 @@ def read_parts(config: str, parts: Sequence[OffsetRange], reset: str) -> Iterato
 
     ``config``: KafkaConfig.to_json. ``reset``: see reset_of. Raises OffsetOutOfRange, BrokerUnavailable.
     """
+    if not parts:
+        return
     key = config, parts[0].source.topic, reset
     reader = _readers.pop(key, None)
     if reader is None:
-        while _readers:  # an earlier job's
-            _readers.popitem()[1].close()
+        _close_readers()  # those of an earlier job
         reader = RangeReader(KafkaConfig.from_json(config), key[1], compiled_columns(), reset=reset)
     try:
         yield from reader.read({part.source.partition: (part.begin, part.end) for part in parts})
@@ -65,6 +67,12 @@ def read_parts(config: str, parts: Sequence[OffsetRange], reset: str) -> Iterato
         reader.close()
         raise
     _readers[key] = reader
+
+
+@atexit.register  # the client's own end would wait for what it has read
+def _close_readers() -> None:
+    while _readers:
+        _readers.popitem()[1].close()
 
 
 def run_directly(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -300,16 +301,20 @@ class TransactionalTask(ReleaseBound):
         stats = BatchStats()
         with warm_instance(work.deployment.spec, work.module) as instance:
             pipeline = TransformRunner(work.deployment, instance, stats, work.limits)
-            records: Iterable[pa.RecordBatch] = map(record_batch, batches)
-            if self.reset is not None:
-                drain(batches)
-                records = read_parts(self.writing.config, parts, self.reset)
-            done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
+            read = partial(self._read, batches)
+            done = process_and_commit(parts, read, self.writing.transactions(), pipeline.run_placed)
         work.stats.add(with_host(stats))
         return done
 
+    def _read(self, batches: Iterator[pa.RecordBatch], left: Sequence[OffsetRange]) -> Iterable[pa.RecordBatch]:
+        """Return the records that Spark has read, or read those that are left."""
+        if self.reset is None:
+            return map(record_batch, batches)
+        drain(batches)
+        return read_parts(self.writing.config, left, self.reset)
+
     def _write(self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, CommittedRange]:
-        return process_and_commit(parts, batches, self.writing.transactions(), lambda rows: [rows])
+        return process_and_commit(parts, lambda _: batches, self.writing.transactions(), lambda rows: [rows])
 
 
 _DONE = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("left", pa.int64()), ("hangs", pa.int32())])

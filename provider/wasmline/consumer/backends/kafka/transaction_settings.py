@@ -10,7 +10,7 @@ PRODUCER_SETTINGS = {
     # The time of a transaction is dominated by the back-off that follows CONCURRENT_TRANSACTIONS.
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
-    "linger.ms": "0",
+    "linger.ms": "20",  # the end of a transaction sends what is left
     "socket.nagle.disable": "true",  # a transaction is small requests in a row, which would wait for each other's ACK
 }
 
