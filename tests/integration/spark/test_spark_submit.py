@@ -131,7 +131,7 @@ def test_what_spark_submit_was_told_wins_but_for_what_is_needed(tmp_path: Path) 
     script = tmp_path / "told.py"
     script.write_text(
         "from wasmline.spark.session import session\n"
-        f"print([session('told', {}).conf.get(name) for name in {names}])\n"
+        f"print([session('told', {{}}).conf.get(name) for name in {names}])\n"
     )
     told = ["--conf", "spark.network.timeout=77s", "--conf", "spark.speculation=true"]
     command = [COMMAND[0], "--master", "local[2]", "--conf", "spark.ui.enabled=false", *told, str(script)]
