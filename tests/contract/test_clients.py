@@ -262,7 +262,10 @@ def alter(clients: Clients, group: str, topic: str, offset: int) -> int | None:
     codes: list[int | None] = []
 
     def is_loaded() -> bool:
-        codes.append(_alter(clients, group, topic, offset))
+        try:
+            codes.append(_alter(clients, group, topic, offset))
+        except TimeoutError:
+            return False  # of a busy machine
         return codes[-1] not in (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
 
     clients.until(is_loaded)

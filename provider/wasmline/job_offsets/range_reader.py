@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 
 import confluent_kafka
 import pyarrow as pa
 from confluent_kafka import Consumer, Message
 
-from wasmline.errors import BrokerUnavailable
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.compiled_columns import ColumnReader, CompiledColumns
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
 from wasmline.kafka.error_mapping import ReportedError, denied_errors, translate_errors
-from wasmline.kafka.fetch_progress import FetchProgress
 from wasmline.kafka.message_columns import columns_by_partition
-from wasmline.kafka.topic_reader import IDLE_TIMEOUT_S, position
+from wasmline.kafka.topic_reader import SilenceLimit, position
 from wasmline.topic_partitions import TopicPartition
 
 MAX_POLL_RECORDS = 10_000
@@ -43,9 +40,7 @@ class RangeReader:
         self._servers = config.bootstrap_servers
         self._topic = topic
         self._denied = denied_errors(self._servers, topic=topic)
-        self._progress = FetchProgress()
-        reads = {"auto.offset.reset": reset, "enable.partition.eof": "true"}
-        settings = {**FETCH_SETTINGS, **reads, **self._progress.settings}
+        settings = {**FETCH_SETTINGS, "auto.offset.reset": reset, "enable.partition.eof": "true"}
         with translate_errors(self._servers):
             self._consumer: Consumer = detached_consumer(config, unique_group("reader"), settings)
         self._reader = None if compiled is None else ColumnReader(compiled, self._consumer, MAX_POLL_RECORDS)
@@ -77,7 +72,7 @@ class RangeReader:
 
     def _until(self, ends: dict[int, int]) -> Iterator[pa.RecordBatch]:
         """Yield what is below ``ends``; an end is passed by a record, or by the event of a partition's end."""
-        deadline = time.monotonic() + IDLE_TIMEOUT_S
+        silence = SilenceLimit(self._consumer, self._topic, self._servers)
         while ends:
             with translate_errors(self._servers, self._denied):
                 found, errors = self._poll()
@@ -89,11 +84,10 @@ class RangeReader:
                 reached.append((partition, int(offsets[-1]) + 1))
             for partition, offset in reached:
                 self._note(ends, partition, offset)
-            if found or errors or self._progress.take():
-                deadline = time.monotonic() + IDLE_TIMEOUT_S  # from now on: what took a batch is no silence
-            elif time.monotonic() > deadline:
-                text = f"nothing came from {self._topic} on {self._servers} for {IDLE_TIMEOUT_S:.0f} s"
-                raise BrokerUnavailable(f"{text}; still to read, up to: {ends}", bootstrap_servers=self._servers)
+            if found or errors:
+                silence.end()  # now: what is done with a batch is no silence
+            else:
+                silence.check(ends)
 
     def _note(self, ends: dict[int, int], partition: int, offset: int) -> None:
         """Note the next offset of a partition; at its end, no more of it is read while others are."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
@@ -19,7 +19,7 @@ DENIAL_CHECK_S = 3.0
 """Seconds of a read of a group after which the client is asked whether it may use the group."""
 
 
-def detached_consumer(config: KafkaConfig, group: str, settings: dict[str, Any] | None = None) -> Consumer:
+def detached_consumer(config: KafkaConfig, group: str, settings: dict[str, str] | None = None) -> Consumer:
     """Return a consumer with this group id that reads committed records and commits nothing by itself.
 
     ``settings`` are librdkafka's, and take precedence.

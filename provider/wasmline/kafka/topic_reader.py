@@ -5,18 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, RecordNotFound
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
 from wasmline.kafka.error_mapping import ReportedError, denied_errors, message_error, translate_errors
-from wasmline.kafka.fetch_progress import FetchProgress
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
 """Seconds without any message after which the cluster counts as unavailable."""
+
+MAX_SILENCE_S = 900.0
+"""Seconds of it where the brokers answer and have more: the longest transaction, which may have been aborted."""
+
+END_TIMEOUT_S = 5.0
+"""Seconds of a request for the end of a partition."""
 
 OPEN_TRANSACTION_WAIT_S = 5.0
 """Seconds to wait for open transactions to be decided."""
@@ -32,7 +37,7 @@ def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, 
     """Yield the committed records of ``{partition: (from, to)}``, ``to`` excluded, in order within a partition.
 
     Offsets without a record (transaction markers, aborted or compacted records) are skipped. Raises OffsetOutOfRange
-    where the cluster no longer has the beginning of a range, BrokerUnavailable when nothing comes for 30 seconds.
+    where the cluster no longer has the beginning of a range, BrokerUnavailable when nothing comes: see SilenceLimit.
     """
     wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
     with translate_errors(config.bootstrap_servers, denied_errors(config.bootstrap_servers, topic=topic)):
@@ -108,30 +113,59 @@ def _decided(topics: Topics, topic: str) -> dict[int, int]:
 def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]], *, reset: str) -> Iterator[Message]:
     if not ranges:
         return
-    progress = FetchProgress()
     settings = {"auto.offset.reset": reset, "enable.partition.eof": "true", "fetch.wait.max.ms": "50"}
-    consumer = detached_consumer(config, unique_group("reader"), {**settings, **progress.settings})
+    consumer = detached_consumer(config, unique_group("reader"), settings)
     ends = {partition: bounds[1] for partition, bounds in ranges.items()}
     try:
         consumer.assign([TopicPartition(topic, partition, bounds[0]) for partition, bounds in ranges.items()])
-        yield from _until(consumer, topic, ends, config, progress)
+        yield from _until(consumer, topic, ends, config)
     finally:
         consumer.close()
 
 
-def _until(
-    consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaConfig, progress: FetchProgress
-) -> Iterator[Message]:
+class SilenceLimit:
+    """Tells an unavailable cluster from one whose next records are aborted or compacted: nobody gets any of these."""
+
+    def __init__(self, consumer: Consumer, topic: str, servers: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._servers = servers
+        self._since = self._asked = time.monotonic()
+
+    def end(self) -> None:
+        """Note that something has come, until now."""
+        self._since = self._asked = time.monotonic()
+
+    def check(self, ends: Mapping[int, int]) -> None:
+        """Raise BrokerUnavailable after IDLE_TIMEOUT_S of silence, or MAX_SILENCE_S where the brokers have the ends."""
+        now = time.monotonic()
+        if now - self._asked <= IDLE_TIMEOUT_S:
+            return
+        if now - self._since <= MAX_SILENCE_S and self._has(ends):
+            self._asked = time.monotonic()
+            return
+        text = f"nothing came from {self._topic} on {self._servers} for {now - self._since:.0f} s"
+        raise BrokerUnavailable(f"{text}; still to read, up to: {ends}", bootstrap_servers=self._servers)
+
+    def _has(self, ends: Mapping[int, int]) -> bool:
+        try:
+            return all(
+                self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), END_TIMEOUT_S)[1] >= end
+                for partition, end in ends.items()
+            )
+        except KafkaException:
+            return False
+
+
+def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaConfig) -> Iterator[Message]:
     """Yield the messages below ``ends``; an end is passed by a record or the end-of-partition event."""
-    deadline = time.monotonic() + IDLE_TIMEOUT_S
+    silence = SilenceLimit(consumer, topic, config.bootstrap_servers)
     while ends:
         messages = consumer.consume(MAX_POLL_RECORDS, timeout=POLL_INTERVAL_S)
-        if messages or progress.take():
-            deadline = time.monotonic() + IDLE_TIMEOUT_S
-        elif time.monotonic() > deadline:
-            servers = config.bootstrap_servers
-            text = f"nothing came from {topic} on {servers} for {IDLE_TIMEOUT_S:.0f} s; still to read, up to: {ends}"
-            raise BrokerUnavailable(text, bootstrap_servers=servers)
+        if messages:
+            silence.end()
+        else:
+            silence.check(ends)
         for message in messages:
             if is_group_denial(message):
                 continue

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
 from wasmline.job_offsets import range_reader
 from wasmline.job_offsets.range_reader import RangeReader
-from wasmline.kafka import fetch_progress, produce_all
+from wasmline.kafka import produce_all, topic_reader
 from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.transactional_producer import create_fencing_producer
 from wasmline.testing.kafka import RunningKafka
@@ -118,8 +118,7 @@ def test_a_range_of_aborted_records_is_read_however_long_it_takes(
     kafka: RunningKafka, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client fetches them and gives nobody anything."""
-    monkeypatch.setattr(fetch_progress, "REPORT_INTERVAL_MS", 20)
-    monkeypatch.setattr(range_reader, "IDLE_TIMEOUT_S", 0.25)
+    monkeypatch.setattr(topic_reader, "IDLE_TIMEOUT_S", 0.25)
     topic = kafka.topic()
     writer = create_fencing_producer(kafka.config, f"w-{uuid.uuid4()}", {}, time.monotonic() + 30)
     for _ in range(150):
@@ -133,7 +132,7 @@ def test_a_range_of_aborted_records_is_read_however_long_it_takes(
 def test_what_is_done_with_a_batch_is_no_silence(
     kafka: RunningKafka, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "IDLE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(topic_reader, "IDLE_TIMEOUT_S", 0.5)
     monkeypatch.setattr(range_reader, "MAX_POLL_RECORDS", 5)
     topic = kafka.topic()
     produce(kafka, topic, 10)
@@ -171,7 +170,7 @@ def test_ranges_that_follow_each_other_are_read_without_a_pause(kafka: RunningKa
 def test_a_range_that_does_not_exist_yet_is_not_awaited_forever(
     kafka: RunningKafka, opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "IDLE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(topic_reader, "IDLE_TIMEOUT_S", 1.0)
     topic = kafka.topic()
     produce(kafka, topic, 10)
     with pytest.raises(BrokerUnavailable, match=r"still to read, up to: \{0: 20\}"):
