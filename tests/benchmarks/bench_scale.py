@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -29,9 +29,9 @@ from rich.table import Table
 REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY / folder) for folder in ("dags", "tests", "tests/benchmarks")]
 
-from throughput.contestants import MODULE  # noqa: E402
+from throughput.contestants import transform_options, worker_command  # noqa: E402
 from throughput.outputs import Outputs  # noqa: E402
-from throughput.running import Running  # noqa: E402
+from throughput.running import Delivery, Job, Running  # noqa: E402
 from throughput.window import Window, figures  # noqa: E402
 
 from delivery.generator import generate  # noqa: E402
@@ -77,10 +77,15 @@ class Use:
     cores_at_rest: float
 
 
-WAYS = {
-    "transform, at least once": ("at_least_once", [f"--module={MODULE}"]),
-    "transform, exactly once": ("exactly_once", [f"--module={MODULE}"]),
-    f"function, {THREADS} threads": ("at_least_once", ["--handler=scale_handler:copy", f"--max-concurrency={THREADS}"]),
+def function_options(_: Outputs) -> list[str]:
+    """Return the options of a worker that runs a function."""
+    return ["--handler=scale_handler:copy", f"--max-concurrency={THREADS}"]
+
+
+WAYS: dict[str, tuple[Delivery, Callable[[Outputs], list[str]]]] = {
+    "transform, at least once": ("at_least_once", transform_options),
+    "transform, exactly once": ("exactly_once", transform_options),
+    f"function, {THREADS} threads": ("at_least_once", function_options),
 }
 """The delivery and the options of each way to run a worker."""
 
@@ -89,14 +94,16 @@ def measure(config: KafkaConfig, broker: int, way: str, load: Load, topic: str, 
     """Run a worker over a topic once."""
     delivery, options = WAYS[way]
     outputs, began = Outputs.create(config), time.monotonic()
-    if options[0].startswith("--module"):
-        options = [*options, f"--output-topic={outputs.features}", f"--output-topic={outputs.dead_letters}"]
-    command = [
-        *(sys.executable, "-m", "wasmline.cli", "worker", topic, f"--group=scale-{uuid.uuid4().hex[:8]}"),
-        *(f"--delivery={delivery}", *options, f"--dead-letter-topic={outputs.dead_letters}"),
-        *("-X", f"bootstrap.servers={config.bootstrap_servers}"),
-    ]
-    running = Running(command, folder, more={"SCALE_OUTPUT": outputs.features})
+    job = Job(
+        bootstrap=config.bootstrap_servers,
+        broker=broker,
+        group=f"scale-{uuid.uuid4().hex[:8]}",
+        delivery=delivery,
+        topic=topic,
+        outputs=outputs,
+        folder=folder,
+    )
+    running = Running(worker_command(job, options(outputs)), folder, more={"SCALE_OUTPUT": outputs.features})
     try:
         samples = Window(config, outputs, broker).follow(load.records, running.tree(), running.check)
         [process] = [psutil.Process(pid) for pid in running.pids]

@@ -129,14 +129,23 @@ class Worker:
             build(load_project(REPOSITORY / MODULE), output=Path(folder) / "built.wasm")
 
     def start(self, job: Job, records: int) -> Running:
-        outputs = [f"--output-topic={topic}" for topic in (job.outputs.features, job.outputs.dead_letters)]
-        command = [
-            *(sys.executable, "-m", "wasmline.cli", "worker", job.topic),
-            *(f"--module={MODULE}", f"--group={job.group}", f"--delivery={job.delivery}"),
-            *(*outputs, f"--dead-letter-topic={job.outputs.dead_letters}"),
-            *("-X", f"bootstrap.servers={job.bootstrap}"),
-        ]
+        command = worker_command(job, transform_options(job.outputs))
         return Running(command, job.folder, processes=self.processes, more=self.environment)
+
+
+def worker_command(job: Job, options: Sequence[str]) -> list[str]:
+    """Return the command of a worker; ``options`` are those of what it runs."""
+    return [
+        *(sys.executable, "-m", "wasmline.cli", "worker", job.topic, *options),
+        *(f"--group={job.group}", f"--delivery={job.delivery}"),
+        *(f"--dead-letter-topic={job.outputs.dead_letters}", "-X", f"bootstrap.servers={job.bootstrap}"),
+    ]
+
+
+def transform_options(outputs: Outputs) -> list[str]:
+    """Return the options of a worker that runs the deliveries' transform."""
+    topics = (outputs.features, outputs.dead_letters)
+    return [f"--module={MODULE}", *(f"--output-topic={topic}" for topic in topics)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The same transform in every language gives the same: through the engine, through `wasmline run` and through Spark."""
 
-import base64
 import json
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from support.conformance import EXPECTED, FOLDER, read_bytes
 from wasmline import dead_letters
 from wasmline.build import load_project
 from wasmline.build.jsonl import output_lines, read_batches
@@ -21,9 +21,7 @@ from wasmline.pipeline import BatchStats
 from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext
 
-FOLDER = Path(__file__).parents[3] / "wasm_modules" / "guests" / "conformance"
 CORPUS = (FOLDER / "corpus.jsonl").read_bytes()
-EXPECTED = [json.loads(line) for line in (FOLDER / "expected.jsonl").read_text().splitlines()]
 LOGGED = (FOLDER / "logs.txt").read_text()
 
 TOPICS = ("conformance.first", "conformance.second")
@@ -39,13 +37,6 @@ def outcome(lines: bytes) -> list[dict[str, Any]]:
     """Return JSON Lines in the corpus' form: how a record fails is its language's own."""
     parsed = [json.loads(line) for line in lines.splitlines()]
     return [{"failed": line["source"]} if "error" in line else line for line in parsed]
-
-
-def raw(shown: Any) -> bytes | None:
-    """Return the bytes that JSON Lines show as text, or as Base64 where they are no text."""
-    if isinstance(shown, dict):
-        return base64.b64decode(shown["base64"])
-    return None if shown is None else str(shown).encode()
 
 
 @LANGUAGES
@@ -116,7 +107,12 @@ def test_through_spark(sdk_guest: SdkGuest, language: str, spark: SparkSession) 
     written = rows.selectExpr(*INPUT_COLUMNS).mapInArrow(task, SINK_COLUMNS).collect()
 
     outputs = [
-        (line["topic"], raw(line["key"]), raw(line["value"]), [(key, raw(value)) for key, value in line["headers"]])
+        (
+            line["topic"],
+            read_bytes(line["key"]),
+            read_bytes(line["value"]),
+            [(key, read_bytes(value)) for key, value in line["headers"]],
+        )
         for line in EXPECTED
         if "failed" not in line
     ]

@@ -1,6 +1,5 @@
 """The conformance guests give the same outputs in every mode, with both deliveries, whatever language they are of."""
 
-import base64
 import itertools
 import json
 from collections import Counter, defaultdict
@@ -13,6 +12,7 @@ from click.testing import CliRunner
 from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
+from support.conformance import EXPECTED, FOLDER, read_bytes
 from support.leases.lease_driver import prepare_session
 from support.streams.transform_job import TransformJob, make_transform_job
 from wasmline import dead_letters
@@ -22,7 +22,6 @@ from wasmline.kafka import Topics, produce_all, read_to_end
 from wasmline.testing.kafka import RunningKafka
 from wasmline.wasm import CompiledTransform
 
-FOLDER = Path(__file__).parents[3] / "wasm_modules" / "guests" / "conformance"
 REPETITIONS = 30
 PARTITIONS = 3
 
@@ -34,19 +33,11 @@ Place = tuple[int, int]
 SdkGuest = Callable[[str, str], CompiledTransform]
 
 
-def read_bytes(shown: Any) -> bytes | None:
-    """Return the bytes that JSON Lines show as text, or as Base64 where they are no text."""
-    if isinstance(shown, dict):
-        return base64.b64decode(shown["base64"])
-    return None if shown is None else str(shown).encode()
-
-
 def read_headers(shown: Iterable[tuple[str, Any]]) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((name, read_bytes(value)) for name, value in shown)
 
 
 RECORDS = [json.loads(line) for line in (FOLDER / "corpus.jsonl").read_text().splitlines()]
-EXPECTED = [json.loads(line) for line in (FOLDER / "expected.jsonl").read_text().splitlines()]
 PLACES = [(each.get("partition", 0), each.get("offset", row)) for row, each in enumerate(RECORDS)]
 
 
