@@ -21,6 +21,7 @@ class ColumnCall(Call):
     def __init__(self, batch: ColumnBatch, rows: Any, columns: RecordColumns) -> None:
         super().__init__(batch.work)
         self.batch = batch
+        """Its batch, until that is released."""
         self.rows = rows
         """The rows of the batch, an array of Arrow."""
         self.columns = columns

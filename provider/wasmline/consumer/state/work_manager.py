@@ -317,6 +317,8 @@ class WorkManager:
         batch.outstanding.discard(call)
         if batch.outstanding:
             return None
+        for each in batch.calls:
+            del each.batch  # a reference cycle would keep records and outputs until the next garbage collection
         work = batch.work
         work.in_flight -= len(batch.columns)
         columns = work.columns
