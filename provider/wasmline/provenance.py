@@ -81,8 +81,8 @@ class ProvenanceWriter:
         """Return the value for an output of one record."""
         return f"{self._topic} {partition} {offset} {self._origin}".encode()
 
-    def column(self, partitions: pa.Array, offsets: pa.Array) -> pa.Array:
-        """Return the values for outputs of the records at these coordinates."""
+    def column(self, partitions: pa.Array | pa.Scalar, offsets: pa.Array) -> pa.Array:
+        """Return the values for outputs of the records at these coordinates; a scalar is the partition of all."""
         numbers = (each.cast(pa.string()) for each in (partitions, offsets))
         text = pc.binary_join_element_wise(self._topic, *numbers, self._origin, " ")
         return text.cast(pa.binary())

@@ -32,6 +32,8 @@ class PartitionCounters:
 
     def count_dead_letter(self, output: Output) -> None:
         """Count a dead letter."""
-        texts = {name: (value or b"").decode(errors="replace") for name, value in output.headers}
-        error, reason = (texts.get(name, "") for name in (dead_letters.ERROR, dead_letters.REASON))
+        last = dict(output.headers)
+        error, reason = (
+            (last.get(name) or b"").decode(errors="replace") for name in (dead_letters.ERROR, dead_letters.REASON)
+        )
         self.dead_letters[dead_letters.label(error, reason, self.dead_letters)] += 1

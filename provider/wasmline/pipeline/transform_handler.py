@@ -21,9 +21,9 @@ from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.preflight import start_module
-from wasmline.pipeline.record_sizes import MAX_ADDED_BYTES, Limits, header_bytes, spare_bytes
+from wasmline.pipeline.record_sizes import MAX_ADDED_BYTES, Limits, header_bytes, largest_bytes, spare_bytes
 from wasmline.printable import printable
-from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
+from wasmline.record_batches import HEADERS, TIMED_OUTPUT_SCHEMA, header_pairs
 from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)
@@ -128,6 +128,7 @@ class ThreadHandler:
     def __init__(self, handler: TransformHandler, instance: TransformInstance) -> None:
         self._handler = handler
         self._instance = instance
+        self._origin = handler.origin
         self._topics = handler.spec.output_topics
         self._limits = [handler.limits.get(topic) for topic in self._topics]
         self._writer = handler.spec.provenance_writer()
@@ -167,45 +168,45 @@ class ThreadHandler:
         return TransformResult.joined(parts)
 
     def _written(self, columns: RecordColumns, outputs: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a guest's outputs with provenance and timestamps, and dead letters in place of rejections."""
+        """Return a guest's outputs with timestamps, provenance, and the headers of dead letters for rejections."""
         batch, rows = columns.batch, outputs.column("row")
         headers = provenance.without_header(outputs.column("headers"))
         rejected = pc.is_in(outputs.column("output"), value_set=self._dead_letter_outputs)
+        rejections = np.flatnonzero(rejected.to_numpy(zero_copy_only=False))
+        if len(rejections):
+            headers = self._with_rejections(headers, rejections, columns, rows)
         if self._writer is not None:
-            values = self._writer.column(batch["partition"].take(rows), batch["offset"].take(rows))
+            values = self._writer.column(pa.scalar(columns.partition.partition), batch["offset"].take(rows))
             spare = self._spare_bytes(outputs)
             if spare is not None:
                 added = pc.binary_length(values).to_numpy() + header_bytes(b"")
                 values = pc.if_else(pa.array(added <= spare), values, pa.scalar(None, pa.binary()))
             headers = provenance.with_header(headers, pc.if_else(rejected, pa.scalar(None, pa.binary()), values))
         timestamps = batch["timestamp"].cast(pa.int64()).take(rows)
-        plain = [rows, outputs["output"], outputs["key"], outputs["value"], headers, timestamps]
-        written = pa.RecordBatch.from_arrays(plain, schema=TIMED_OUTPUT_SCHEMA)
-        return self._with_dead_letters(columns, written, rejected) if pc.any(rejected).as_py() else written
+        written = [rows, outputs["output"], outputs["key"], outputs["value"], headers, timestamps]
+        return pa.RecordBatch.from_arrays(written, schema=TIMED_OUTPUT_SCHEMA)
 
-    def _with_dead_letters(
-        self, columns: RecordColumns, written: pa.RecordBatch, rejected: pa.BooleanArray
-    ) -> pa.RecordBatch:
-        """Return outputs with dead letters in place of rejections."""
-        letters = written.filter(rejected).to_pylist()
-        for each in letters:
-            named = dead_letters.provenance(self._handler.origin, columns.partition, int(columns.offsets[each["row"]]))
-            pairs = [(header["key"], header["value"]) for header in each["headers"] or []]
-            letter = dead_letters.rejected(each["key"], each["value"], pairs, named)
-            headers = [{"key": name, "value": value} for name, value in letter.headers]
-            each.update(key=letter.key, value=letter.value, headers=headers)
-        made = pa.RecordBatch.from_pylist(letters, schema=TIMED_OUTPUT_SCHEMA)
+    def _with_rejections(
+        self, headers: pa.ListArray, places: NDArray[np.int64], columns: RecordColumns, rows: pa.Array
+    ) -> pa.ListArray:
+        """Return the headers of outputs with those of dead letters at some places, which ascend."""
+        offsets = columns.offsets[rows.to_numpy()[places]].tolist()
+        letters = [
+            [*dead_letters.rejection(pairs), *dead_letters.provenance(self._origin, columns.partition, offset)]
+            for pairs, offset in zip(header_pairs(headers.take(pa.array(places))), offsets, strict=True)
+        ]
+        made = pa.array(letters, HEADERS)
         # Slices are joined: taking rows of nested lists takes ten times as long.
         parts, begin = [], 0
-        for number, place in enumerate(np.flatnonzero(rejected.to_numpy(zero_copy_only=False)).tolist()):
-            parts += [written.slice(begin, place - begin), made.slice(number, 1)]
+        for number, place in enumerate(places.tolist()):
+            parts += [headers.slice(begin, place - begin), made.slice(number, 1)]
             begin = place + 1
-        return pa.concat_batches([*parts, written.slice(begin)])
+        return pa.concat_arrays([*parts, headers.slice(begin)])
 
     def _spare_bytes(self, written: pa.RecordBatch) -> NDArray[np.int64] | None:
         """Return ``spare_bytes`` of the outputs; None where each of them can have provenance."""
         least = min((limit for limit in self._limits if limit is not None), default=None)
-        if least is None or 2 * written.get_total_buffer_size() + MAX_ADDED_BYTES <= least:
+        if least is None or largest_bytes(written) + MAX_ADDED_BYTES <= least:
             return None
         return spare_bytes(written, self._limits)
 
