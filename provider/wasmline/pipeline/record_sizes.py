@@ -58,7 +58,8 @@ def largest_bytes(outputs: pa.RecordBatch) -> int:
     """Return a quick upper bound of the key, the value and the headers of any row of OUTPUT_SCHEMA, in a batch."""
     longest = (pc.max(pc.binary_length(outputs.column(name))).as_py() or 0 for name in ("key", "value"))
     # The offsets of a header's key and value, twice, are more than its overhead.
-    return sum(longest) + 2 * outputs.column("headers").get_total_buffer_size()
+    headers: int = 2 * outputs.column("headers").get_total_buffer_size()
+    return sum(longest) + headers
 
 
 def header_bytes(value: bytes) -> int:
