@@ -85,8 +85,9 @@ def test_a_partition_is_divided_between_the_workers_that_are_free() -> None:
     assert it.in_flight == 3
     assert it.release_columns(calls[1]) is None
     assert (it.take_columns(), base(it)) == ([], 0)
-    assert [it.release_columns(calls[0]), it.release_columns(calls[2])] == [None, calls[0].batch]
-    it.complete_columns(calls[0].batch)
+    batch = calls[0].batch
+    assert [it.release_columns(calls[0]), it.release_columns(calls[2])] == [None, batch]
+    it.complete_columns(batch)
     assert base(it) == 200
 
 
@@ -182,9 +183,10 @@ def test_a_batch_of_an_assignment_that_is_over_changes_nothing_and_its_keys_wait
     it.assign({ORDERS: None})
     it.add_columns([columns(0, 1, 2)])
     assert (it.take_columns(), it.in_flight) == ([], 1)
-    assert it.release_columns(call) is call.batch
-    it.complete_columns(call.batch)
-    assert it.run_as_records(call.batch) == []
+    batch = call.batch
+    assert it.release_columns(call) is batch
+    it.complete_columns(batch)
+    assert it.run_as_records(batch) == []
     assert (base(it), taken(it)) == (0, [0, 1, 2])
 
 
@@ -193,7 +195,8 @@ def test_a_batch_whose_partition_is_elsewhere_is_taken_back() -> None:
     it.add_columns([columns(0, 1)])
     [call] = it.take_columns()
     it.revoke([ORDERS])
-    assert it.release_columns(call) is call.batch
+    batch = call.batch
+    assert it.release_columns(call) is batch
     it.assign({ORDERS: None})
     it.add_columns([columns(0, 1)])
     assert taken(it) == [0, 1]
