@@ -54,17 +54,16 @@ def spare_bytes(outputs: pa.RecordBatch, limits: Sequence[int | None]) -> NDArra
     return spare
 
 
-def largest_bytes(outputs: pa.RecordBatch) -> int:
-    """Return a quick upper bound of the key, the value and the headers of any row of OUTPUT_SCHEMA, in a batch."""
-    longest = (pc.max(pc.binary_length(outputs.column(name))).as_py() or 0 for name in ("key", "value"))
-    # The offsets of a header's key and value, twice, are more than its overhead.
-    headers: int = 2 * outputs.column("headers").get_total_buffer_size()
-    return sum(longest) + headers
+def fitting_provenance(values: pa.Array, outputs: pa.RecordBatch, limits: Sequence[int | None]) -> pa.Array:
+    """Return values of the provenance header for rows of OUTPUT_SCHEMA; null where a row might be too large with it.
 
-
-def header_bytes(value: bytes) -> int:
-    """Return the maximum bytes of the provenance header with this value."""
-    return len(value) + len(provenance.NAME) + HEADER_OVERHEAD_BYTES
+    A row is too large above its topic's limit, uncompressed. ``limits`` is by output number.
+    """
+    least = min((limit for limit in limits if limit is not None), default=None)
+    if least is None or _most_bytes(outputs) + MAX_ADDED_BYTES <= least:
+        return values
+    added = pc.binary_length(values).to_numpy() + len(provenance.NAME) + HEADER_OVERHEAD_BYTES
+    return pc.if_else(pa.array(added <= spare_bytes(outputs, limits)), values, pa.scalar(None, pa.binary()))
 
 
 def oversize_outputs(
@@ -91,6 +90,14 @@ def _upper_bounds(outputs: pa.RecordBatch) -> NDArray[np.int64]:
     of_headers = np.bincount(parents, each, minlength=outputs.num_rows).astype(np.int64)
     own = _lengths(outputs.column("key")) + _lengths(outputs.column("value"))
     return own + of_headers + BATCH_HEADER_BYTES + RECORD_OVERHEAD_BYTES
+
+
+def _most_bytes(outputs: pa.RecordBatch) -> int:
+    """Return a quick upper bound of the key, the value and the headers of any row."""
+    longest = (pc.max(pc.binary_length(outputs.column(name))).as_py() or 0 for name in ("key", "value"))
+    # The offsets of a header's key and value, twice, are more than its overhead.
+    headers: int = 2 * outputs.column("headers").get_total_buffer_size()
+    return sum(longest) + headers
 
 
 def _lengths(column: pa.Array) -> NDArray[np.int64]:

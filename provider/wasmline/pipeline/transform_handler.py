@@ -21,7 +21,7 @@ from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.preflight import start_module
-from wasmline.pipeline.record_sizes import MAX_ADDED_BYTES, Limits, header_bytes, largest_bytes, spare_bytes
+from wasmline.pipeline.record_sizes import Limits, fitting_provenance
 from wasmline.printable import printable
 from wasmline.record_batches import HEADERS, TIMED_OUTPUT_SCHEMA, header_pairs
 from wasmline.wasm import TransformInstance, TransformResult
@@ -177,10 +177,7 @@ class ThreadHandler:
             headers = self._with_rejections(headers, rejections, columns, rows)
         if self._writer is not None:
             values = self._writer.column(pa.scalar(columns.partition.partition), batch["offset"].take(rows))
-            spare = self._spare_bytes(outputs)
-            if spare is not None:
-                added = pc.binary_length(values).to_numpy() + header_bytes(b"")
-                values = pc.if_else(pa.array(added <= spare), values, pa.scalar(None, pa.binary()))
+            values = fitting_provenance(values, outputs, self._limits)
             headers = provenance.with_header(headers, pc.if_else(rejected, pa.scalar(None, pa.binary()), values))
         timestamps = batch["timestamp"].cast(pa.int64()).take(rows)
         written = [rows, outputs["output"], outputs["key"], outputs["value"], headers, timestamps]
@@ -202,13 +199,6 @@ class ThreadHandler:
             parts += [headers.slice(begin, place - begin), made.slice(number, 1)]
             begin = place + 1
         return pa.concat_arrays([*parts, headers.slice(begin)])
-
-    def _spare_bytes(self, written: pa.RecordBatch) -> NDArray[np.int64] | None:
-        """Return ``spare_bytes`` of the outputs; None where each of them can have provenance."""
-        least = min((limit for limit in self._limits if limit is not None), default=None)
-        if least is None or largest_bytes(written) + MAX_ADDED_BYTES <= least:
-            return None
-        return spare_bytes(written, self._limits)
 
     def _log(self, result: TransformResult) -> None:
         name, listener = self._handler.spec.name, self._handler.listener

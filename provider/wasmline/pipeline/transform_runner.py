@@ -17,7 +17,7 @@ from wasmline.dead_letters import DeadLetter
 from wasmline.errors import RecordTooLarge, TransformError
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
-from wasmline.pipeline.record_sizes import Limits, batch_bytes, header_bytes, oversize_outputs, spare_bytes
+from wasmline.pipeline.record_sizes import Limits, batch_bytes, fitting_provenance, oversize_outputs, spare_bytes
 from wasmline.record_batches import HEADERS, OUTPUT_SCHEMA
 from wasmline.topic_partitions import TopicPartition
 from wasmline.wasm import RecordFailure, TransformInstance, TransformResult
@@ -116,9 +116,7 @@ class TransformRunner:
             return outputs
         rows = outputs.column("row")
         values = self._writer.column(batch["partition"].take(rows), batch["offset"].take(rows))
-        added = pc.binary_length(values).to_numpy() + header_bytes(b"")
-        fits = pa.array(added <= spare_bytes(outputs, self._limits))
-        values = pc.if_else(fits, values, pa.scalar(None, pa.binary()))
+        values = fitting_provenance(values, outputs, self._limits)
         return _with_headers(outputs, provenance.with_header(outputs.column("headers"), values))
 
     def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wasmline.pipeline.record_sizes import batch_bytes, oversize_outputs, spare_bytes
+from wasmline import provenance
+from wasmline.pipeline.record_sizes import batch_bytes, fitting_provenance, oversize_outputs, spare_bytes
 from wasmline.record_batches import OUTPUT_SCHEMA
 
 FEW = st.none() | st.binary(max_size=300)
@@ -32,3 +33,15 @@ def test_the_rows_that_are_too_large_are_those_whose_own_size_is(records: list, 
     expected = {row: size for row, size in enumerate(sizes) if size > limit and records[skipped + row][3] == 1}
     outputs, limits = rows(records).slice(skipped), [None, limit]
     assert oversize_outputs(outputs, spare_bytes(outputs, limits), limits, "none") == expected
+
+
+@given(st.tuples(*[st.integers(0, 3_000)] * 4), st.integers(1, provenance.MAX_BYTES), st.integers(-200, 200))
+def test_no_row_is_too_large_with_its_provenance(sizes: tuple[int, ...], added: int, spare: int) -> None:
+    key, value, *others = (b"x" * size for size in sizes)
+    headers, text = [("h", each) for each in others], b"p" * added
+    size = batch_bytes(key, value, [*headers, (provenance.NAME, text)])
+    outputs = rows([(key, value, headers, 0), (b"", b"", [], 1), (key, value, headers, 1)])
+    fitting = fitting_provenance(pa.array([text] * 3, pa.binary()), outputs, [None, size + spare])
+    unlimited, _, kept = fitting.is_valid().to_pylist()
+    assert unlimited
+    assert spare >= 0 if kept else spare < 100
