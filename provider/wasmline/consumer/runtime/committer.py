@@ -14,6 +14,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.runtime.failure_log import forget_frames
 from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
@@ -104,7 +105,9 @@ class Committer(ABC):
             self._running, self._commits = None, {}
             self._counters.failed_commits += len(commits)
             self._limit_maps(dict.fromkeys(commits, error), commits)
-            return self._handle_error(commits, error)
+            failed = self._handle_error(commits, error)
+            forget_frames(error)
+            return failed
         for work, commit in commits.items():
             if work.partition not in answers:
                 self._mark_committed(work, commit)
@@ -117,6 +120,8 @@ class Committer(ABC):
             self._running, self._commits = None, {}
             raise
         self._running, self._commits = None, {}
+        for failure in failures.values():
+            forget_frames(failure)
         return failed
 
     def _limit_maps(
