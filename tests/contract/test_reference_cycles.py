@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from support.consumers.clusters import Cluster, Kafka, Memory, numbered
 from support.consumers.column_handlers import ColumnHandlers
-from support.consumers.running_consumer import Running
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, RetryPolicy
+from support.consumers.running_consumer import TIMEOUT_S, Running
+from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, Delivery, Output, RetryPolicy
 from wasmline.consumer.columns import ColumnResult, OutputColumns, RecordColumns
 from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.state.calls import Call
@@ -45,6 +48,12 @@ def garbage() -> Iterator[list[object]]:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
+
+
+def kept(garbage: list[object]) -> Counter[str]:
+    """Return how many objects of each type in LARGE only the collector freed."""
+    gc.collect()
+    return Counter(type(each).__name__ for each in garbage if isinstance(each, LARGE))
 
 
 class Copies:
@@ -87,6 +96,107 @@ def test_what_is_done_is_in_no_reference_cycle(
     )
     with Running(cluster, options, handler) as running:
         running.until(lambda health: [each.settled for each in health.partitions] == [RECORDS])
-        gc.collect()
-        assert [type(each) for each in garbage if isinstance(each, LARGE)] == []
+        assert kept(garbage) == {}
     assert len({record.value for record in cluster.read(target)}) == RECORDS - 2
+
+
+def raising(records: Sequence[ConsumedRecord]) -> None:
+    """Fail each call that has several records."""
+    if len(records) > 1:
+        raise MemoryError("too many")
+
+
+def raising_for_one_key(records: Sequence[ConsumedRecord]) -> None:
+    """Fail each call that has several records, and one of the first key."""
+    if len(records) > 1 and any(record.key == b"0" for record in records):
+        raise MemoryError("too many")
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize(
+    ("before", "fails", "letters"),
+    [
+        (raising, lambda record, attempt: False, 10_000),
+        (raising_for_one_key, lambda record, attempt: record.offset % 7 in (3, 4), 10_000),
+        (None, lambda record, attempt: record.offset % 5 == 2 and attempt == 0, None),
+        (None, lambda record, attempt: record.offset == FAILING, 600),
+    ],
+    ids=["all calls", "one call and records", "records without dead letters", "an output and its dead letter"],
+)
+def test_what_failed_is_in_no_reference_cycle(
+    group: str,
+    delivery: Delivery,
+    before: Callable[[Sequence[ConsumedRecord]], None] | None,
+    fails: Callable[[ConsumedRecord, int], bool],
+    letters: int | None,
+    garbage: list[object],
+) -> None:
+    cluster, attempts = Memory(), Counter[int]()
+    topic, target = cluster.topic(), cluster.topic(max_message_bytes=10_000)
+    dead = None if letters is None else cluster.topic(max_message_bytes=letters)
+    cluster.write(*[Output(topic, b"v" * 600, b"%d" % (number % 7), partition=0) for number in range(RECORDS)])
+
+    def one(record: ConsumedRecord) -> list[Output]:
+        attempts[record.offset] += 1
+        if fails(record, attempts[record.offset] - 1):
+            raise ValueError("it fails")
+        size = 50_000 if letters == 600 and record.offset == REFUSED else 10
+        return [Output(target, b"x" * size, b"%d" % record.offset, timestamp=1)]
+
+    options = ConsumerOptions(
+        topics=(topic,),
+        group_id=group,
+        delivery=delivery,
+        batch_size=RECORDS,
+        commit_interval_ms=20,
+        max_concurrency=2,
+        dead_letter_topic=dead,
+        retry=RetryPolicy(max_attempts=3, delay_ms=0),
+    )
+    with Running(cluster, options, ColumnHandlers(one, before)) as running:
+        running.until(lambda health: [each.settled for each in health.partitions] == [RECORDS])
+        assert kept(garbage) == {}
+
+
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("kind", ["many", "columns"])
+def test_what_is_in_flight_at_a_rebalance_is_in_no_reference_cycle(
+    group: str, delivery: Delivery, kind: str, garbage: list[object]
+) -> None:
+    cluster, are_held = Memory(), threading.Event()
+    topic, target = cluster.topic(2), cluster.topic()
+    for partition in range(2):
+        cluster.write(*numbered(topic, RECORDS, keys=7, partition=partition))
+
+    def one(record: ConsumedRecord) -> list[Output]:
+        if record.offset == FAILING:
+            are_held.wait(TIMEOUT_S)
+        return [Output(target, record.value, record.key, timestamp=1)]
+
+    def many(records: Sequence[ConsumedRecord]) -> list[Output]:
+        return [output for record in records for output in one(record)]
+
+    options = ConsumerOptions(
+        topics=(topic,),
+        group_id=group,
+        delivery=delivery,
+        batch_size=20,
+        commit_interval_ms=20,
+        max_concurrency=2,
+        revoke_wait_ms=0,
+    )
+    handler: Handler = ColumnHandlers(one) if kind == "columns" else many
+    with Running(cluster, options, handler) as first:
+        first.until(lambda health: sum(each.in_flight for each in health.partitions) > 0)
+        with Running(cluster, options, many) as second:
+            second.until(lambda health: health.partitions)
+            first.until(lambda health: len(health.partitions) == 1)
+            are_held.set()
+            ended = partial(all_settled, (first, second))
+            first.until(ended)
+            assert kept(garbage) == {}
+
+
+def all_settled(members: Sequence[Running], _: ConsumerHealth) -> bool:
+    """Return whether all records of the members' partitions are committed."""
+    return all(each.settled == RECORDS for member in members for each in member.consumer.health().partitions)

@@ -12,6 +12,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.runtime.failure_log import forget_frames
 from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
@@ -92,6 +93,7 @@ class AtLeastOnceCommitter(Committer):
 
         Otherwise its partition is reopened, or the consumer ends. Runs in a callback of the client, so it only queues.
         """
+        forget_frames(error)
         if work.closed:  # the new owner's to process
             return False
         try:

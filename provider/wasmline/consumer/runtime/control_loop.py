@@ -356,6 +356,11 @@ class ControlLoop:
         batch = self.work.release_columns(call)
         if batch is None:
             return
+        self._handle_column_batch(batch, now)
+        for error in batch.errors:
+            forget_frames(error)
+
+    def _handle_column_batch(self, batch: ColumnBatch, now: float) -> None:
         results = [each.result for each in batch.calls]
         broken = [each for each in results if isinstance(each, BaseException) and not _is_of_records(each)]
         if broken:
@@ -385,7 +390,6 @@ class ControlLoop:
         self._committer.add_columns(batch, result.outputs, [(failed[row], result.failures[row]) for row in failed])
         for row, record in failed.items():
             self._failures.dead_lettered(record, result.failures[row], now)
-            forget_frames(result.failures[row])
 
     def _run_as_records(self, batch: ColumnBatch, error: Exception, now: float) -> None:
         """Run the records of a batch one by one, because of an error whose cause is one of them."""
@@ -393,7 +397,6 @@ class ControlLoop:
         if records := self.work.run_as_records(batch):
             self._committer.counts[batch.work.partition].retries += len(records)
             self._failures.retried(records[0], error, now)
-        forget_frames(error)
 
     def _wait_timeout(self, now: float, most: float) -> float:
         """Return the seconds for which nothing is due, at most ``most``."""

@@ -49,7 +49,7 @@ class TransactionalCommitter(Committer):
         self._max_bytes = max_bytes
         self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
         self._sent: dict[PartitionWork, list[_Waiting | _WaitingColumns]] = {}
-        """The contents of the last commit."""
+        """The contents of the last commit, but for what was committed."""
 
     @property
     def is_full(self) -> bool:
@@ -153,6 +153,7 @@ class TransactionalCommitter(Committer):
     def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
         super()._mark_committed(work, commit)
         self.counts[work.partition].aborts = 0
+        self._sent.pop(work, None)
         if work in self._outputs:
             self._outputs[work].drop(commit.revision)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.consumer.state.calls import Call
@@ -71,6 +71,15 @@ class ColumnBatch:
         """The calls that have not returned."""
 
     @property
+    def errors(self) -> Iterator[BaseException]:
+        """The errors of the calls that failed as a whole, and of the records that failed in others."""
+        for call in self.calls:
+            if isinstance(call.result, BaseException):
+                yield call.result
+            elif call.result is not None:
+                yield from call.result.failures.values()
+
+    @property
     def result(self) -> ColumnResult:
         """The results of all calls as one; each has one."""
         first: ColumnResult = self.calls[0].result
@@ -133,5 +142,8 @@ class ColumnQueue:
         return self._waiting[0] if self._waiting else None
 
     def successor(self) -> ColumnQueue:
-        """Return the queue of the partition's next assignment: empty, except for the batch in flight."""
-        return ColumnQueue(self.batch)
+        """Return the queue of the partition's next assignment, with the batch in flight; this one is empty then."""
+        successor = ColumnQueue(self.batch)
+        self.batch = None
+        self.take_all()
+        return successor
