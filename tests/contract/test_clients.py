@@ -59,7 +59,7 @@ class Clients:
         self.offset_store: Any = LibrdkafkaOffsetStore()
 
     def producer(self, **given: str) -> Any:
-        return confluent_kafka.Producer({**self._settings, **_dotted(given), "linger.ms": "0"})
+        return confluent_kafka.Producer({**self._settings, "linger.ms": "0", **_dotted(given)})
 
     def consumer(self, group: str, **given: str) -> Any:
         fixed = {"group.id": group, "enable.auto.commit": "false"}
@@ -371,7 +371,7 @@ def test_a_record_that_is_refused_fails_its_transaction(clients: Clients) -> Non
 
 def test_a_transaction_whose_records_are_purged_is_not_committed(clients: Clients) -> None:
     topic = new_topic(clients)
-    producer = opened(clients, name())
+    producer = opened(clients, name(), linger_ms="10000")
     producer.begin_transaction()
     write(producer, topic, b"kept")
     producer.produce(topic, b"purged", partition=0)

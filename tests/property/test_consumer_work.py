@@ -525,31 +525,43 @@ class Consumer(RuleBasedStateMachine):
 
     @rule()
     def balance(self) -> None:
-        """A partition whose share of the buffers is full is paused until half of it is free.
+        """In buffers that are half full, a partition with its share is paused, until half of the share or half is free.
 
-        Until an eighth is, where a worker or the partition has nothing to run.
+        Until an eighth is, where a worker or the partition has nothing to run. A share is an equal part of what those
+        leave that have more than an equal part of all.
         """
         is_idle = len(self.out) + self.work.ready < WORKERS
         pause, resume = self.work.balance()
-        parts = len(self.views)
-        fill = {
-            partition: max(
-                view.count("queued", "out") / (BUFFER_RECORDS // parts), view.bytes / (BUFFER_BYTES // parts)
-            )
-            for partition, view in self.views.items()
-        }
-        assert set(pause) == {each for each in self.views if each not in self.paused and fill[each] >= 1}
-        assert set(resume) == {
-            each
-            for each, view in self.views.items()
-            if each in self.paused and fill[each] <= (0.875 if is_idle or not view.work.shards.ready else 0.5)
-        }
+        full: set[TopicPartition] = set()
+        filled: set[TopicPartition] = set()
+        for most, sizes in (
+            (BUFFER_RECORDS, {each: view.count("queued", "out") for each, view in self.views.items()}),
+            (BUFFER_BYTES, {each: view.bytes for each, view in self.views.items()}),
+        ):
+            total, parts = sum(sizes.values()), len(sizes) or 1
+            left = most - sum(max(0, size - most // parts) for size in sizes.values())
+            share = max(1, left // parts)
+            for each, view in self.views.items():
+                ratio = 0.875 if is_idle or not view.work.shards.ready else 0.5
+                if total >= most / 2 and sizes[each] >= share:
+                    full.add(each)
+                if total > most / 2 * ratio and sizes[each] > share * ratio:
+                    filled.add(each)
+        assert set(pause) == full - self.paused
+        assert set(resume) == self.paused - filled
         self.paused = (self.paused | set(pause)) - set(resume)
 
     @invariant()
     def the_books_agree(self) -> None:
         assert self.work.in_flight == len(self.out)
         assert self.work.queued == sum(view.count("queued") for view in self.views.values())
+        assert self.work.ready == sum(view.work.shards.ready for view in self.views.values())
+        assert self.work.due == min(
+            (view.work.shards.due for view in self.views.values() if view.work.shards.due is not None), default=None
+        )
+        assert self.work.is_starved == any(
+            view.blocked and not view.work.offsets.is_measured and not view.count("out") for view in self.views.values()
+        )
         assert {each.partition for each in self.work} == self.views.keys()
         for view in self.views.values():
             work = view.work

@@ -28,7 +28,9 @@ class ConsumedRecord(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the key, the value and the headers."""
-        return _size(self.key, self.value, self.headers)
+        _, _, _, key, value, headers, _, _ = self
+        size = len(key or b"") + len(value or b"")
+        return size + _headers_size(headers) if headers else size
 
 
 class Output(NamedTuple):
@@ -45,7 +47,7 @@ class Output(NamedTuple):
     def size(self) -> int:
         """Bytes of the key, the value and the headers; 0 for values that no client accepts as a record."""
         try:
-            return _size(self.key, self.value, self.headers)
+            return len(self.key or b"") + len(self.value or b"") + _headers_size(self.headers)
         except (TypeError, ValueError):
             return 0
 
@@ -93,11 +95,8 @@ def record_coordinates(record: ConsumedRecord) -> str:
     return f"{record.topic}-{record.partition}@{record.offset}"
 
 
-def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    size = len(key or b"") + len(value or b"")
-    for name, each in headers:
-        size += len(name) + len(each or b"")
-    return size
+def _headers_size(headers: Headers) -> int:
+    return sum(len(name) + len(value or b"") for name, value in headers)
 
 
 if not TYPE_CHECKING:  # or no missing name would be found

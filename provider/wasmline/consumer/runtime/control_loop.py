@@ -275,12 +275,10 @@ class ControlLoop:
         if self.paused:
             return
         is_full = self._committer.is_full
-        batches: list[Call] = []
         room = self._executor.room - self.work.in_flight
         ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
-        while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
-            batches.append(batch)
+        batches: list[Call] = [*self.work.take_batches(room, now, ahead, shrinking=is_full)]
         while not is_full and len(batches) < room and (calls := self.work.take_columns()):
             batches += calls
         if batches:
@@ -300,10 +298,10 @@ class ControlLoop:
 
     def _handle(self, call: Call, now: float) -> None:
         try:
-            if isinstance(call, ColumnCall):
-                self._handle_columns(call, now)
-            elif isinstance(call, Batch):
+            if isinstance(call, Batch):
                 self._handle_result(call, now)
+            elif isinstance(call, ColumnCall):
+                self._handle_columns(call, now)
         except BaseException as error:
             self._fail(error)
 

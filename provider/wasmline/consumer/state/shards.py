@@ -73,6 +73,10 @@ class Shards:
         """The time at which the next retry is due, if one is waiting."""
         return self._delayed[0][0] if self._delayed else None
 
+    def is_due(self, now: float) -> bool:
+        """Return whether a retry is due."""
+        return bool(self._delayed) and self._delayed[0][0] <= now
+
     def add(self, key: Hashable, record: ConsumedRecord) -> None:
         """Queue a record at the end of its shard."""
         shard = self._shards.get(key)
@@ -167,6 +171,8 @@ class Shards:
 
 def _run(records: deque[ConsumedRecord], limit: int, below: int | None) -> list[ConsumedRecord]:
     """Take up to ``limit`` records off the front, as far as they are ``below``."""
+    if below is None and limit == 1:
+        return [records.popleft()]
     if below is not None:
         limit = sum(1 for _ in takewhile(lambda record: record.offset < below, islice(records, limit)))
     return [records.popleft() for _ in range(min(limit, len(records)))]

@@ -8,16 +8,18 @@ offset, wherever the partition is by then.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
 from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.state.buffers import IDLE_RESUME_FILL_RATIO, RESUME_FILL_RATIO
 from wasmline.consumer.state.calls import Call
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall, ColumnQueue
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
+from wasmline.consumer.state.partition_totals import Counts, PartitionTotals, in_turn
 from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
@@ -43,13 +45,6 @@ limited."""
 MIN_CALL_ROWS = 64
 """Rows of a call below which a batch of columns is not divided: dividing costs as much as some handlers do."""
 
-RESUME_FILL_RATIO = 0.5
-"""Fill ratio of its buffer at which a paused partition is read again: each pause costs a fetch."""
-
-IDLE_RESUME_FILL_RATIO = 0.875
-"""The same while some worker has no work, or nothing of the partition may run: the records in the buffer wait for
-retries or for slow keys."""
-
 
 class PartitionWork:
     """One partition in one assignment."""
@@ -58,6 +53,7 @@ class PartitionWork:
         "bytes",
         "closed",
         "columns",
+        "counted",
         "following",
         "held",
         "in_flight",
@@ -89,6 +85,8 @@ class PartitionWork:
         self.paused = False
         self.uncertain = False
         """The committed or the completed offsets are unknown: nothing more is committed."""
+        self.counted = Counts()
+        """What PartitionTotals have of it."""
 
     @property
     def queued(self) -> int:
@@ -151,7 +149,9 @@ class Batch(Call):
     @property
     def following(self) -> Batch | None:
         """The batch that the same worker runs next."""
-        return self.next if isinstance(self.result, BatchResult) and not self.result.failures else None
+        if self.next is None or not isinstance(self.result, BatchResult) or self.result.failures:
+            return None
+        return self.next
 
     @property
     def following_batches(self) -> Iterator[Batch]:
@@ -182,7 +182,10 @@ class WorkManager:
         timeout_ms = options.handler_timeout_ms
         self._call_target_s = CALL_TARGET_S if timeout_ms is None else min(CALL_TARGET_S, timeout_ms / 2_000)
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
-        self._rotation: deque[PartitionWork] = deque()
+        self._totals = PartitionTotals(options.buffer_records, options.buffer_bytes)
+        self._changed = self._totals.changed
+        self._paused = 0
+        """Partitions that are paused."""
         self._departed: dict[TopicPartition, tuple[Shards, ColumnQueue]] = {}
         self._most_characters: int | None = None
         """The broker's limit of an offset map, where that is less than usual."""
@@ -204,22 +207,24 @@ class WorkManager:
             work = self._partitions[partition] = PartitionWork(partition, shards, columns, offsets)
             if self._most_characters is not None:
                 work.offsets.limit(self._most_characters)
-            self._rotation.append(work)
+            self._changed[work] = None
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Dispatch nothing more of these partitions; records in flight may finish and count."""
         for work in self.of(partitions):
             work.held = True
+            self._changed[work] = None
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """End the assignment of each partition. Records in flight keep their locks, and their results are ignored."""
         for work in self.of(partitions):
             work.held = work.closed = True
+            self._paused -= work.paused
             del self._partitions[work.partition]
             locked, columns = work.shards.successor(), work.columns.successor()
             if len(locked) or columns.batch is not None:
                 self._departed[work.partition] = locked, columns
-        self._rotation = deque(work for work in self._rotation if not work.closed)
+            self._changed[work] = None
 
     # -- records ---------------------------------------------------------------------------------------------------
 
@@ -234,11 +239,13 @@ class WorkManager:
             work = self._partitions.get((record.topic, record.partition))
             if work is None:
                 continue  # it was fetched before the partition was revoked
-            if work.offsets.next is not None and record.offset < work.offsets.next:
-                again.setdefault(work.partition, record.offset)
-            elif work.offsets.admit(record.offset):
+            offset, offsets = record.offset, work.offsets
+            if offsets.next is not None and offset < offsets.next:
+                again.setdefault(work.partition, offset)
+            elif offsets.admit(offset):
                 work.bytes += record.size
                 work.shards.add(self._shard_of(record), record)
+                self._changed[work] = None
         return again
 
     def add_columns(self, read: Iterable[RecordColumns]) -> dict[TopicPartition, int]:
@@ -259,29 +266,28 @@ class WorkManager:
             work.offsets.admit_run(new.offsets)
             work.bytes += new.size
             work.columns.add(new)
+            self._changed[work] = None
         return again
 
     def take_columns(self) -> list[ColumnCall]:
         """Dispatch the next columns that may run, if there are any, to the workers that are free for them."""
-        waiting = sum(work.has_ready_columns and not work.held for work in self._rotation)
-        if not waiting:
-            return []
-        for turn, work in enumerate(self._rotation, 1):
-            if work.held or not work.has_ready_columns:
-                continue
+        self._totals.update()
+        runnable = self._totals.runnable_columns
+        waiting = len(runnable)
+        for work in in_turn(runnable):
+            self._changed[work] = None
             if self._alone and self._limit(work) and self.is_alone(work):
                 self._queue_as_records(work, work.columns.take_all())
                 continue
             free = max(1, self._options.max_concurrency - self.in_flight)
             parts = 1 if self._options.ordering is Ordering.PARTITION else max(1, free // waiting)
-            batch = work.columns.batch = self._take_batch(work, parts)
+            batch = work.columns.batch = self._take_column_batch(work, parts)
             work.in_flight += len(batch.columns)
             self.in_flight += len(batch.calls)
-            self._rotation.rotate(-turn)
             return batch.calls
         return []
 
-    def _take_batch(self, work: PartitionWork, parts: int) -> ColumnBatch:
+    def _take_column_batch(self, work: PartitionWork, parts: int) -> ColumnBatch:
         """Take the next columns of a partition, as up to so many calls, none of which has too many rows."""
         taken = self._take(work, self._call_rows * parts)
         columns = taken[0].joined(taken)
@@ -325,7 +331,9 @@ class WorkManager:
         if work.closed:
             now = self._partitions.get(work.partition)
             columns = now.columns if now else self._departed[work.partition][1]
+            work = now or work
         columns.batch = None
+        self._changed[work] = None
         return batch
 
     def run_as_records(self, batch: ColumnBatch) -> list[ConsumedRecord]:
@@ -346,6 +354,7 @@ class WorkManager:
             return
         batch.work.bytes -= batch.size
         batch.work.offsets.done(*batch.runs)
+        self._changed[batch.work] = None
 
     def _queue_as_records(
         self, work: PartitionWork, parts: Sequence[RecordColumns], runs: Sequence[int] = (), size: int | None = None
@@ -360,33 +369,54 @@ class WorkManager:
         for record in records:
             work.bytes += record.size
             work.shards.add(self._shard_of(record), record)
+        self._changed[work] = None
         return records
 
     def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
-        """Dispatch the next records that may run, if there are any; partitions are served in turn.
+        """Dispatch the next records that may run, if there are any, as ``take_batches`` does."""
+        return next(iter(self.take_batches(1, now, ahead, shrinking=shrinking)), None)
+
+    def take_batches(self, most: int, now: float, ahead: int = 0, *, shrinking: bool = False) -> list[Batch]:
+        """Dispatch the next records that may run, in up to so many batches; partitions are served in turn.
 
         Where the handler takes one record at a time, up to ``ahead`` records of the same shard follow. ``shrinking``:
         only records that shrink a map that is nearly too large.
         """
-        for turn, work in enumerate(self._rotation, 1):
-            if work.held or not work.shards.size or (shrinking and not work.offsets.blocked):
+        self._totals.update(now)
+        runnable = self._totals.runnable
+        batches: list[Batch] = []
+        skipped = 0
+        while skipped < len(runnable) and len(batches) < most:
+            work = next(iter(runnable))
+            runnable.move_to_end(work)
+            # Columns in flight may have the same keys.
+            waits = work.columns.batch is not None or (shrinking and not work.offsets.blocked)
+            batch = None if waits else self._take_batch(work, now, ahead)
+            if batch is None:
+                skipped += 1
                 continue
-            if work.columns.batch is not None:
-                continue  # its records may have the same keys
-            below = work.offsets.highest_succeeded + 1 if work.offsets.blocked else None
-            limit = self._limit(work) if self._alone else self._batch_size
-            shards, records = work.shards.take(limit, now, below)
-            if records:
-                batch = Batch(work, shards, records)
-                for shard in shards:
-                    shard.batch = batch
-                work.in_flight += len(records)
-                self.in_flight += 1
-                self._rotation.rotate(-turn)
-                if ahead and self._options.batch_size is None and shards[0].records:
-                    self._attach_following(batch, ahead, below)
-                return batch
-        return None
+            batches.append(batch)
+            skipped = 0
+            if not work.shards.ready:
+                del runnable[work]
+        return batches
+
+    def _take_batch(self, work: PartitionWork, now: float, ahead: int) -> Batch | None:
+        """Dispatch the next records of a partition. None: they would enlarge a map that is nearly too large."""
+        shards = work.shards
+        below = work.offsets.highest_succeeded + 1 if work.offsets.blocked else None
+        locked, records = shards.take(self._limit(work) if self._alone else self._batch_size, now, below)
+        if not records:
+            return None
+        batch = Batch(work, locked, records)
+        for shard in locked:
+            shard.batch = batch
+        work.in_flight += len(records)
+        self.in_flight += 1
+        self._changed[work] = None
+        if ahead and self._options.batch_size is None and locked[0].records:
+            self._attach_following(batch, ahead, below)
+        return batch
 
     def run_alone(self, work: PartitionWork, offset: int) -> None:
         """Dispatch the records of a partition one by one, up to ``offset``, in this assignment and the next ones."""
@@ -423,6 +453,7 @@ class WorkManager:
         """
         if batch.next is not None and not failures:
             batch.work.following -= 1
+            self._changed[batch.work] = None
             batch.work.shards.advance(batch.shards[0], batch.next)
             return []
         if not failures or batch.work.closed:
@@ -467,6 +498,7 @@ class WorkManager:
         """Mark released records as done, together, unless their assignment is over."""
         if work.closed:
             return
+        self._changed[work] = None
         if len(records) == 1:
             work.bytes -= records[0].size
             work.offsets.done(records[0].offset)
@@ -479,7 +511,8 @@ class WorkManager:
 
     def commits(self, partitions: Iterable[TopicPartition] | None = None) -> dict[PartitionWork, Commit]:
         """Return the commits to make of these partitions, or of all."""
-        chosen = self if partitions is None else self.of(partitions)
+        chosen = list(self) if partitions is None else self.of(partitions)
+        self._changed.update(dict.fromkeys(chosen))  # their maps are measured
         return {work: commit for work in chosen if not work.uncertain and (commit := work.offsets.commit())}
 
     def limit_maps(self, characters: int) -> None:
@@ -487,56 +520,66 @@ class WorkManager:
         self._most_characters = characters
         for work in self:
             work.offsets.limit(characters)
+        self._changed.update(dict.fromkeys(self))
 
     def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Return the partitions to pause, whose part of the buffers is full, and those to read again."""
-        pause, resume = [], []
-        most_records, most_bytes = self._shares
-        is_idle = self.in_flight + self.ready < self._options.max_concurrency
-        for work in self:
+        """Return the partitions to pause, which have their shares of the buffers, and those to read again."""
+        pause: list[TopicPartition] = []
+        resume: list[TopicPartition] = []
+        self._totals.update()
+        buffers = self._totals.records, self._totals.bytes
+        if not self._paused and not any(buffer.is_half_full for buffer in buffers):
+            return pause, resume
+        works = self._partitions.values()
+        shares = [(buffer, buffer.share(works)) for buffer in buffers]
+        is_idle = self.in_flight + self._totals.ready < self._options.max_concurrency
+        for work in works:
             if work.paused:
                 is_waiting = not work.shards.ready and not work.columns.size
-                share = IDLE_RESUME_FILL_RATIO if is_idle or is_waiting else RESUME_FILL_RATIO
-                if work.buffered <= most_records * share and work.bytes <= most_bytes * share:
+                ratio = IDLE_RESUME_FILL_RATIO if is_idle or is_waiting else RESUME_FILL_RATIO
+                if all(buffer.has_drained(work, share, ratio) for buffer, share in shares):
                     work.paused = False
                     resume.append(work.partition)
-            elif work.buffered >= most_records or work.bytes >= most_bytes:
+            elif any(buffer.is_full(work, share) for buffer, share in shares):
                 work.paused = True
                 pause.append(work.partition)
+        self._paused += len(pause) - len(resume)
         return pause, resume
 
     @property
     def room(self) -> int:
-        """Records that fit into one partition's part of the buffers, if as large as those before; at least 1."""
-        reading = [work for work in self if not work.paused]
-        if not reading:
-            return 1
-        most_records, most_bytes = self._shares
-        room = most_records - max(work.buffered for work in reading)
-        records, size = sum(work.buffered for work in self), sum(work.bytes for work in self)
-        if records and size:
-            room = min(room, (most_bytes - max(work.bytes for work in reading)) * records // size)
+        """Records that may be read at once, if they are as large as those that are buffered; at least 1."""
+        self._totals.update()
+        records, size = self._totals.records, self._totals.bytes
+        works = self._partitions.values()
+        room = records.room(works)
+        if records.total and size.total:
+            room = min(room, size.room(works) * records.total // size.total)
         return max(1, room)
 
     @property
     def is_starved(self) -> bool:
         """Whether a partition waits for a commit: it would shrink its map, and nothing else of it may run."""
-        return any(work.offsets.blocked and not work.offsets.is_measured and not work.in_flight for work in self)
+        self._totals.update()
+        return any(not work.offsets.is_measured and not work.in_flight for work in self._totals.blocked)
 
     @property
     def due(self) -> float | None:
         """The time at which the next retry is due, if one is waiting."""
-        return min((work.shards.due for work in self if work.shards.due is not None), default=None)
+        self._totals.update()
+        return min((work.shards.due for work in self._totals.delayed if work.shards.due is not None), default=None)
 
     @property
     def queued(self) -> int:
         """Records that wait."""
-        return sum(work.queued for work in self)
+        self._totals.update()
+        return self._totals.queued
 
     @property
     def ready(self) -> int:
         """Shards, and partitions with columns, that may run, including those of held partitions."""
-        return sum(work.shards.ready + work.has_ready_columns for work in self)
+        self._totals.update()
+        return self._totals.ready
 
     def in_flight_of(self, partitions: Iterable[TopicPartition]) -> int:
         """Return the number of records of these partitions in flight."""
@@ -551,12 +594,6 @@ class WorkManager:
         """Return the current assignments of these partitions, if any."""
         return [self._partitions[partition] for partition in partitions if partition in self._partitions]
 
-    @property
-    def _shares(self) -> tuple[int, int]:
-        """Records and bytes that each partition may have."""
-        parts = len(self._partitions) or 1
-        return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
-
     def _unlock(self, batch: Batch) -> None:
         shards = self._end_in_flight(batch)
         for shard in batch.shards:
@@ -570,9 +607,13 @@ class WorkManager:
         if batch.next is not None:
             work.following -= sum(1 for _ in batch.following_batches)
         if not work.closed:
+            self._changed[work] = None
             return work.shards
         now = self._partitions.get(work.partition)
-        return now.shards if now else self._departed[work.partition][0]
+        if now is None:
+            return self._departed[work.partition][0]
+        self._changed[now] = None
+        return now.shards
 
     def _queue_retries(
         self,
@@ -601,7 +642,7 @@ def _shard_of(ordering: Ordering, null_keys: NullKeys) -> Callable[[ConsumedReco
     if ordering is Ordering.PARTITION:
         return lambda record: None
     if ordering is Ordering.UNORDERED:
-        return lambda record: record.offset
+        return attrgetter("offset")
     if null_keys is NullKeys.UNORDERED:
         return lambda record: record.offset if record.key is None else record.key
-    return lambda record: record.key
+    return attrgetter("key")

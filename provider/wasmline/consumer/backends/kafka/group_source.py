@@ -455,12 +455,17 @@ def topic_partitions(partitions: Collection[TopicPartition]) -> list[confluent_k
 
 
 def _record(message: Any) -> ConsumedRecord:
-    return ConsumedRecord(
-        message.topic(),
-        message.partition(),
-        message.offset(),
-        message.key(),
-        message.value(),
-        headers_of(message),
-        message.timestamp()[1],
+    # As ConsumedRecord() does, without the function that a NamedTuple has for it, once a record.
+    return tuple.__new__(
+        ConsumedRecord,
+        (
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            message.key(),
+            message.value(),
+            headers_of(message),
+            message.timestamp()[1],
+            1,
+        ),
     )

@@ -94,7 +94,8 @@ class Log:
         """Return up to ``limit`` records from ``position`` on, and the next position; ``committed``: read_committed."""
         end = self.stable if committed else self.end
         found: list[LogEntry] = []
-        for entry in self._entries[self._place(position) :]:
+        for place in range(self._place(position), len(self._entries)):
+            entry = self._entries[place]
             if entry.offset >= end:
                 break
             if len(found) == limit:
