@@ -2,12 +2,13 @@
 
     make bench-consumer                                  # about ten minutes
     make bench-consumer ARGS="--quick"                   # less than three
+    make bench-consumer ARGS="--only nothing"            # what a record costs by itself: about a minute
     make bench-consumer ARGS="--only sleep --keys 1000 --concurrency 100 --rivals threads,java"
 
 All in one run: each contestant has a process of its own and reads the same topic as a new group, they take turns, and
-the figures are ratios of medians. Seconds are from the first call of a handler to the end of the last. The benchmark
-itself counts records that were lost, handled twice, or handled out of their key's order, and fails where one was by us.
-Prints tables beside their goals and writes build/bench/consumer.json and consumer.svg.
+the figures are ratios of medians. Seconds and CPU time are from the first call of a handler to the end of the last. The
+benchmark itself counts records that were lost, handled twice, or handled out of their key's order, and fails where one
+was by us. Prints tables beside their goals and writes build/bench/consumer.json and consumer.svg.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from consumer.workload import Topic, Work  # noqa: E402
 from wasmline.kafka import KafkaConfig  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
 
-PARTS = ("sleep", "fixed", "http", "transactions", "wasm")
+PARTS = ("nothing", "sleep", "fixed", "http", "transactions", "wasm")
 KEYS = (1, 10, 100, 1_000)
 CONCURRENCY = (16, 100)
 CALL_US = 5_000
@@ -57,6 +58,9 @@ PLAIN_RECORDS = 400
 
 SERIAL_SHARE = 0.3
 """The share of the records that a topic of one key has: half a minute per run would tell no more."""
+
+TIMES_NOTHING = 20
+"""How many times as many records have a handler that does nothing."""
 
 SHORT = 1.0
 """Seconds by the bound below which a workload has ROUNDS_OF_SHORT rounds: it may fall into one slow moment."""
@@ -74,7 +78,7 @@ class Bench:
     def __init__(self, options: argparse.Namespace, config: KafkaConfig, folder: Path, console: Console) -> None:
         self._options = options
         self._config = config
-        self._topics: dict[int, Topic] = {}
+        self._topics: dict[tuple[int, int], Topic] = {}
         self._rivals: dict[str, Rival] = {}
         for name in options.rivals:
             try:
@@ -85,7 +89,7 @@ class Bench:
     def cells(self, work: Work, several: Sequence[int]) -> list[Cell]:
         """Measure a work with each of so many keys, at each concurrency."""
         for rival in track(list(self._rivals.values()), f"warming up, {work.name}", transient=True):
-            rival.run(self._topic(self._options.keys[-1]), work, self._options.concurrency[-1])
+            rival.run(self._topic(self._options.keys[-1], work), work, self._options.concurrency[-1])
         kinds = [(keys, concurrency) for keys in several for concurrency in self._options.concurrency]
         return [self._cell(work, *kind) for kind in track(kinds, f"measuring, {work.name}", transient=True)]
 
@@ -95,7 +99,7 @@ class Bench:
             rival.close()
 
     def _cell(self, work: Work, keys: int, concurrency: int) -> Cell:
-        topic = self._topic(keys)
+        topic = self._topic(keys, work)
         bound = topic.bound(work, concurrency)
         cell = Cell(
             work=work.name,
@@ -119,11 +123,15 @@ class Bench:
             return PythonRival(name, interpreter())
         return PythonRival(name, Path(sys.executable), PLAIN_RECORDS if name == "plain" else None)
 
-    def _topic(self, keys: int) -> Topic:
-        if keys not in self._topics:
-            records = self._options.records
-            self._topics[keys] = Topic(self._config, keys, round(records * SERIAL_SHARE) if keys == 1 else records)
-        return self._topics[keys]
+    def _topic(self, keys: int, work: Work) -> Topic:
+        records = self._options.records
+        if work.name == workload.NOTHING:
+            records *= TIMES_NOTHING
+        elif keys == 1:
+            records = round(records * SERIAL_SHARE)
+        if (keys, records) not in self._topics:
+            self._topics[keys, records] = Topic(self._config, keys, records)
+        return self._topics[keys, records]
 
 
 def asked() -> argparse.Namespace:
@@ -165,6 +173,7 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
             for _, amount, workers in track(turns, "measuring, Wasm", transient=True):
                 figures.wasm.setdefault(amount, {}).setdefault(workers, []).append(busy.run(amount, workers))
         works = {
+            "nothing": (workload.none(), options.keys[-1:]),
             "sleep": (workload.sleep(5_000), options.keys),
             "fixed": (workload.fixed(1_000), options.keys[-1:]),
             "http": (
@@ -192,7 +201,7 @@ def main() -> None:
     console.print(f"{os.cpu_count()} cores, load before {load:.1f}; the HTTP server waits {CALL_US / 1_000:g} ms")
     (folder / "consumer.json").write_text(json.dumps({"load_before": load, **asdict(figures)}, indent=2) + "\n")
     console.print(f"written to {folder.relative_to(REPOSITORY)}/consumer.json")
-    if figures.cells and "java" in figures.cells[0].runs:
+    if any(cell.bound and "java" in cell.runs for cell in figures.cells):
         draw(figures.cells, folder / "consumer.svg")
         console.print(f"drawn in {folder.relative_to(REPOSITORY)}/consumer.svg")
     wrong = list(faults(figures))

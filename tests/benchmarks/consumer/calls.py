@@ -32,8 +32,10 @@ class Calls:
         self.made: list[tuple[float, float, int, int]] = []
         """What Call says of each, without its cost: all of this counts as the contestant's time."""
         self.enough = threading.Event()
+        self.cpu_s = 0.0
+        """CPU time of the process, from the first call to the one that is ``wanted``."""
         self._wanted = wanted
-        kind, argument = work.split(" ", 1)
+        kind, _, argument = work.partition(" ")
         self._work, self._async_work = KINDS[kind](argument)
 
     def handle(self, partition: int, offset: int) -> None:
@@ -49,9 +51,19 @@ class Calls:
         self._note(begin, partition, offset)
 
     def _note(self, begin: float, partition: int, offset: int) -> None:
+        if not self.made:
+            self._cpu_before = time.process_time()
         self.made.append((begin, time.perf_counter(), partition, offset))
-        if len(self.made) >= self._wanted:
+        if len(self.made) >= self._wanted and not self.enough.is_set():
+            self.cpu_s = time.process_time() - self._cpu_before
             self.enough.set()
+
+
+def _none(_: str) -> tuple[Work, AsyncWork]:
+    async def nothing(partition: int, offset: int) -> None:
+        pass
+
+    return lambda *at: None, nothing
 
 
 def _sleep(most: str) -> tuple[Work, AsyncWork]:
@@ -72,7 +84,12 @@ def _http(url: str) -> tuple[Work, AsyncWork]:
     return _Get(url), _AsyncGet(url)
 
 
-KINDS: dict[str, Callable[[str], tuple[Work, AsyncWork]]] = {"sleep": _sleep, "fixed": _fixed, "http": _http}
+KINDS: dict[str, Callable[[str], tuple[Work, AsyncWork]]] = {
+    "none": _none,
+    "sleep": _sleep,
+    "fixed": _fixed,
+    "http": _http,
+}
 
 
 class _Get:

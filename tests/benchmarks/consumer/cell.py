@@ -59,6 +59,10 @@ class Cell:
         shares = [run.possible / run.seconds for run in self.runs.get(name, ()) if run.possible is not None]
         return statistics.median(shares) if shares else None
 
+    def cpu_us(self, name: str) -> float:
+        """Return the microseconds of CPU time that a contestant took for a record."""
+        return statistics.median(run.cpu_us for run in self.runs[name])
+
     def handler_ms(self, name: str) -> float:
         """Return the milliseconds that a call of the handler took, on average."""
         return statistics.median(run.handler_ms for run in self.runs[name])

@@ -1,12 +1,14 @@
 """The Python contestants, in a process of their own: ours with threads and asyncio, pyrallel-consumer, a plain one.
 
 Each line of standard input is a job in JSON; each is answered by one line of JSON on standard output, the calls that
-the handler got. pyrallel-consumer needs another Python than ours, so nothing that one of them lacks is imported here.
+the handler got and the CPU time. pyrallel-consumer needs another Python than ours, so nothing that one of them lacks is
+imported here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -125,12 +127,17 @@ CONTESTANTS = {"threads": threads, "asyncio": asyncio_, "plain": plain, "pyralle
 def main() -> None:
     """Do the jobs on standard input, until it ends."""
     logging.disable(logging.WARNING)
+    # As `wasmline worker` does, for all contestants.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 10)
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         job = Job(**json.loads(line))
         calls = Calls(job.work, job.records)
         CONTESTANTS[job.contestant](job, calls, f"bench-{uuid.uuid4()}")
-        print(json.dumps(calls.made), file=answers, flush=True)
+        answer = {"cpu_s": calls.cpu_s, "calls": calls.made}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ class Run:
 
     ``broken`` counts records that were handed out after a later one of their key, or while another was in flight.
     ``handler_ms`` is the mean time of a call, and ``possible`` the least seconds that calls as long as these need,
-    which nobody asks the Java library.
+    which nobody asks the Java library. ``cpu_us`` is the CPU time a record of the contestant's process
+    from the first call to the last, with that of noting the calls.
     """
 
     seconds: float
@@ -27,6 +28,7 @@ class Run:
     lost: int
     duplicated: int
     handler_ms: float
+    cpu_us: float
     possible: float | None = None
 
 
@@ -43,8 +45,8 @@ class Ledger:
             sums[at[0], self.keys[at]] += took
         return max(max(sums.values()), sum(sums.values()) / concurrency)
 
-    def judge(self, calls: Sequence[Call], concurrency: int, *, part: bool = False) -> Run:
-        """Return what these calls amount to. ``part``: not all records were asked for."""
+    def judge(self, calls: Sequence[Call], concurrency: int, *, cpu_s: float, part: bool = False) -> Run:
+        """Return what these calls amount to, and the CPU time. ``part``: not all records were asked for."""
         handed = [(call.partition, call.offset) for call in calls]
         took = {at: call.end - call.begin for at, call in zip(handed, calls, strict=True)}
         return Run(
@@ -55,6 +57,7 @@ class Ledger:
             duplicated=_repeated(handed),
             handler_ms=statistics.fmean(took.values()) * 1_000,
             possible=self.bound(took, concurrency),
+            cpu_us=cpu_s / len(took) * 1e6,
         )
 
     def judge_java(self, outcome: Outcome) -> Run:
@@ -66,6 +69,7 @@ class Ledger:
             lost=self._lost(outcome.handed),
             duplicated=max(outcome.duplicates, _repeated(outcome.handed)),
             handler_ms=outcome.worked / len(outcome.handed) * 1_000,
+            cpu_us=outcome.cpu_s / len(outcome.handed) * 1e6,
         )
 
     def _lost(self, handed: Collection[Coordinates]) -> int:

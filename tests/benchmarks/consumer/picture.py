@@ -13,7 +13,11 @@ COLOURS = {"threads": "#4f7cf7", "asyncio": "#8fb0ff", "pyrallel": "#e0a526"}
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """Write an SVG: a group of bars a cell, a bar a contestant. The line at 1 is the Java library, a dash the bound."""
+    """Write an SVG: a group of bars a cell, a bar a contestant. The line at 1 is the Java library, a dash the bound.
+
+    Cells without a bound, whose handlers do nothing, are left out.
+    """
+    cells = [cell for cell in cells if cell.bound]
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     axes = figure.subplots()
     for number, (name, colour) in enumerate(COLOURS.items()):

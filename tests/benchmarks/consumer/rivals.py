@@ -12,7 +12,7 @@ from typing import Protocol
 from consumer.calls import Call
 from consumer.contestant import Job
 from consumer.ledger import Run
-from consumer.workload import Topic, Work
+from consumer.workload import NOTHING, Topic, Work
 
 from support.java_peer.java_peer import JavaPeer
 
@@ -46,7 +46,7 @@ class PythonRival:
         )
 
     def run(self, topic: Topic, work: Work, concurrency: int) -> Run:
-        part = self._records is not None and self._records < topic.records
+        part = self._records is not None and self._records < topic.records and work.name != NOTHING
         job = Job(
             contestant=self._name,
             bootstrap=topic.config.bootstrap_servers,
@@ -62,7 +62,9 @@ class PythonRival:
         line = self._process.stdout.readline()
         if not line:
             raise SystemExit(f"{self._name} has ended in the middle of {work.name}: see its error above")
-        return topic.ledger.judge([Call(*call) for call in json.loads(line)], concurrency, part=part)
+        answer = json.loads(line)
+        calls = [Call(*call) for call in answer["calls"]]
+        return topic.ledger.judge(calls, concurrency, cpu_s=answer["cpu_s"], part=part)
 
     def close(self) -> None:
         self._process.communicate()

@@ -16,15 +16,13 @@ from consumer.workload import PARTITIONS, Topic
 
 from wasmline.build import build, load_project
 from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, ParallelConsumer
+from wasmline.consumer.columns import ColumnResult, RecordColumns
 from wasmline.control import DeploymentSpec
 from wasmline.kafka import Topics
-from wasmline.pipeline.transform_handler import ThreadHandler, TransformHandler
+from wasmline.pipeline.transform_handler import BUFFERED_RECORDS, MAX_CALL_RECORDS, ThreadHandler, TransformHandler
 from wasmline.registry import digest_of
 
 SOURCES = Path(__file__).parent / "transforms" / "busy"
-BATCH = 100
-"""Records of a call: some are left for the other worker, to the end."""
-
 ROUNDS = {"0.1 ms": 50_000, "1 ms": 500_000}
 """Of the transform's loop, by about what a record takes with them."""
 
@@ -54,16 +52,20 @@ class Busy:
             topics=(self._topic.name,),
             group_id=f"bench-{uuid.uuid4()}",
             max_concurrency=workers,
-            batch_size=BATCH,
+            batch_size=MAX_CALL_RECORDS,
+            buffer_records=BUFFERED_RECORDS,
             kafka=self._topic.config.properties,
         )
         noting = Noting(TransformHandler(spec, self._module), self._topic.records)
+        before = time.process_time()
         run_until(ParallelConsumer(options), noting, noting.enough)
-        return self._topic.ledger.judge(noting.calls, workers)
+        return self._topic.ledger.judge(noting.calls, workers, cpu_s=time.process_time() - before)
 
 
 class Noting:
     """A transform's handler that notes its calls; each record of a call has a share of it, in order."""
+
+    takes_columns = True
 
     def __init__(self, handler: TransformHandler, wanted: int) -> None:
         self.calls: list[Call] = []
@@ -90,15 +92,19 @@ class NotingThread:
         self._noting = noting
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
+        raise AssertionError("the records are taken as columns")
+
+    def handle_columns(self, columns: RecordColumns) -> ColumnResult:
         begin = time.perf_counter()
-        outcome = self._guest(records)
+        result = self._guest.handle_columns(columns)
         took = time.perf_counter() - begin
-        ends = [begin + took * (number / len(records)) for number in range(len(records) + 1)]
+        ends = [begin + took * (number / len(columns)) for number in range(len(columns) + 1)]
+        partition = columns.partition.partition
         self._noting.note(
-            Call(first, last, record.partition, record.offset)
-            for first, last, record in zip(ends, ends[1:], records, strict=False)
+            Call(first, last, partition, offset)
+            for first, last, offset in zip(ends, ends[1:], columns.offsets.tolist(), strict=False)
         )
-        return outcome
+        return result
 
     def close(self) -> None:
         """Free the guest."""

@@ -14,6 +14,7 @@ from support.java_peer.java_peer import Coordinates, micros
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 
 PARTITIONS = 3
+NOTHING = "nothing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,11 @@ class Work:
     name: str
     text: str
     seconds: Callable[[int, int], float]
+
+
+def none() -> Work:
+    """Return no work at all: what is left is the consumer's own."""
+    return Work(name=NOTHING, text="none", seconds=lambda partition, offset: 0.0)
 
 
 def sleep(most_us: int) -> Work:

@@ -1,3 +1,4 @@
+import com.sun.management.OperatingSystemMXBean;
 import io.confluent.parallelconsumer.PCRetriableException;
 import io.confluent.parallelconsumer.ParallelConsumerOptions;
 import io.confluent.parallelconsumer.ParallelConsumerOptions.CommitMode;
@@ -8,6 +9,7 @@ import io.confluent.parallelconsumer.offsets.OffsetEncoding;
 import io.confluent.parallelconsumer.offsets.OffsetMapCodecManager;
 import io.confluent.parallelconsumer.offsets.OffsetSimultaneousEncoder;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.List;
@@ -46,6 +48,7 @@ final class Member {
     private final AtomicLong first = new AtomicLong();
     private final LongAccumulator last = new LongAccumulator(Math::max, Long.MIN_VALUE);
     private final LongAdder worked = new LongAdder();
+    private volatile long cpuBefore;
 
     private final ConcurrentMap<Shard, Long> latest = new ConcurrentHashMap<>();
     private final Set<Shard> busy = ConcurrentHashMap.newKeySet();
@@ -77,15 +80,20 @@ final class Member {
 
     /** Commits what is finished and leaves the group; with {@code drain} it first finishes what it has fetched. */
     Map<String, Object> close(boolean drain) {
+        var used = cpu() - cpuBefore;
         processor.close(Duration.ofSeconds(30), drain ? DrainingMode.DRAIN : DrainingMode.DONT_DRAIN);
         force(Optional.empty());
         return Map.of("handed", handed.stream().map(at -> List.of(at.partition(), at.offset())).toList(),
-            "seconds", Math.max(0, last.get() - first.get()) / 1e9, "worked", worked.sum() / 1e9,
+            "seconds", Math.max(0, last.get() - first.get()) / 1e9, "worked", worked.sum() / 1e9, "cpu_s", used / 1e9,
             "out_of_order", outOfOrder.get(), "overlapping", overlapping.get(), "duplicates", duplicates.get());
     }
 
+    private static long cpu() {
+        return ((OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+    }
+
     private void take(ConsumerRecord<byte[], byte[]> record) {
-        first.compareAndSet(0, System.nanoTime());
+        if (first.compareAndSet(0, System.nanoTime())) cpuBefore = cpu();
         var at = new At(record.partition(), record.offset());
         handed.add(at);
         var shard = new Shard(record.partition(), order == ProcessingOrder.PARTITION ? null : key(record));

@@ -55,7 +55,8 @@ def micros(partition: int, offset: int, most: int) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a consumer did. ``handed`` has a record once per hand-out; ``seconds`` are from the first to the last, and
-    ``worked`` is the sum of what the work on each record took.
+    ``worked`` is the sum of what the work on each record took; ``cpu_s`` is the CPU time of the JVM
+    from the first to the end.
 
     ``out_of_order`` counts records handed out after a later one of their key (under PARTITION: of their partition),
     ``overlapping`` those handed out while another was in flight, ``duplicates`` those that were finished again.
@@ -64,6 +65,7 @@ class Outcome:
     handed: tuple[Coordinates, ...]
     seconds: float
     worked: float
+    cpu_s: float
     out_of_order: int
     overlapping: int
     duplicates: int

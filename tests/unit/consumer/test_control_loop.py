@@ -43,10 +43,10 @@ class Handlers:
     [
         (1, False, RECORDS),
         (100, False, control_loop.QUEUED_RECORDS_TARGET),
-        (100, True, control_loop.QUEUED_RECORDS_TARGET),
+        (100, True, RECORDS),
     ],
 )
-def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers(
+def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers_or_calls_are_short(
     keys: int, quick: bool, expected: int
 ) -> None:
     cluster = MemoryCluster()

@@ -15,6 +15,7 @@ from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime.at_least_once_committer import AtLeastOnceCommitter
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.runtime.dispatch_limit import DispatchLimit
 from wasmline.consumer.runtime.executors import Executor, Mailbox
 from wasmline.consumer.runtime.failure_log import FailureLog, forget_frames
 from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
@@ -34,7 +35,7 @@ MAX_POLL_RECORDS = 500
 """Maximum of records that one poll returns."""
 
 BUSY_POLL_RECORDS = 100
-"""Poll limit while all workers are busy and the handler takes single records: a larger poll would delay results."""
+"""Poll limit while all workers are busy, unless twice as many are dispatched: a larger poll would delay results."""
 
 QUEUED_RECORDS_TARGET = 1_000
 """Queue length above which the loop stops polling back to back, provided every worker has work."""
@@ -69,9 +70,8 @@ class ControlLoop:
         self._timings = timings
         self._source = backend.source
         self._executor = executor
-        self._queue_margin = (executor.room - executor.workers) // 2
-        self._busy_poll_records = BUSY_POLL_RECORDS if options.batch_size is None else MAX_POLL_RECORDS
-        self._queue_target = max(QUEUED_RECORDS_TARGET, executor.room * (options.batch_size or 1))
+        self._dispatch_limit = DispatchLimit(executor, self.counters)
+        self._batch_size = options.batch_size or 1
         self._mailbox = mailbox
         dead_letters = DeadLetterBuilder(options, self.counters)
         self._committer: Committer
@@ -121,7 +121,7 @@ class ControlLoop:
                 # A client allows one call at a time, and polls without a pause block other threads.
                 time.sleep(self._timings.result_linger_s)
         if self.work.in_flight:
-            if self.work.in_flight > self._executor.workers + self._queue_margin:
+            if self.work.in_flight > (self._executor.workers + self._dispatch_limit.calls) // 2:
                 # The workers have enough to do, and a wake-up for each result would cost them time.
                 time.sleep(self._timings.result_linger_s)
             self._collect_results(self._wait_timeout(now, self._timings.busy_poll_interval_s))
@@ -254,16 +254,17 @@ class ControlLoop:
     def _poll_source(self, timeout: float) -> None:
         """Poll, and pause or resume partitions by the state of their buffers."""
         starving = self.work.in_flight + self.work.ready < self._executor.workers
-        most = MAX_POLL_RECORDS if starving and self.work.queued else self._busy_poll_records
+        dispatched = self._dispatch_limit.calls * self._batch_size
+        most = MAX_POLL_RECORDS if starving and self.work.queued else max(BUSY_POLL_RECORDS, dispatched // 2)
         if self._executor.takes_columns:
             columns = self._source.poll_columns(min(MAX_POLL_COLUMN_RECORDS, self.work.room), timeout)
             has_read, again = bool(columns), self.work.add_columns(columns)
         else:
-            records = self._source.poll(min(most, self.work.room), timeout)
+            records = self._source.poll(min(most, MAX_POLL_RECORDS, self.work.room), timeout)
             has_read, again = bool(records), self.work.add(records)
         if again:
             self._lifecycle.reread(again)
-        polls_again = has_read and (starving or self.work.queued < self._queue_target)
+        polls_again = has_read and (starving or self.work.queued < max(QUEUED_RECORDS_TARGET, dispatched))
         self._next_poll = time.monotonic() + (0.0 if polls_again else self._timings.busy_poll_interval_s)
         pause, resume = self.work.balance()
         if pause:
@@ -275,7 +276,8 @@ class ControlLoop:
         if self.paused:
             return
         is_full = self._committer.is_full
-        room = self._executor.room - self.work.in_flight
+        self._dispatch_limit.update()
+        room = self._dispatch_limit.calls - self.work.in_flight
         ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
         batches: list[Call] = [*self.work.take_batches(room, now, ahead, shrinking=is_full)]
@@ -402,7 +404,9 @@ class ControlLoop:
             most = min(most, self._timings.busy_poll_interval_s)
         else:
             most = min(most, self._next_commit - now)
-        may_dispatch = self.work.in_flight < self._executor.room and not self.paused and not self._committer.is_full
+        may_dispatch = (
+            self.work.in_flight < self._dispatch_limit.calls and not self.paused and not self._committer.is_full
+        )
         due = self.work.due if may_dispatch else None
         return max(0.0, most if due is None else min(most, due - now))
 
