@@ -234,6 +234,9 @@ class Handlers:
         self._check(batches)
         self.batches += batches
 
+    def recall(self, most: int) -> Sequence[Batch]:
+        return [self.batches.pop() for _ in range(min(most, len(self.batches)))]
+
     def close(self, timeout: float) -> int:
         return 0
 

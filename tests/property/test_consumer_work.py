@@ -382,6 +382,25 @@ class Consumer(RuleBasedStateMachine):
             self.work.hold([batch.work.partition])
             self.held.add(batch.work.partition)
 
+    @precondition(lambda self: self.out)
+    @rule()
+    def recall(self) -> None:
+        """A batch that nobody has begun is queued again as it was: the one that was taken last."""
+        view, batch = self.out.pop()
+        self.unlock(batch)
+        self.work.put_back(batch)
+        if batch.work.closed:
+            for record in [*batch.records, *(record for each in batch.following_batches for record in each.records)]:
+                view.state[record.offset] = "dropped"
+            return
+        for run in self.runs(batch):
+            key = self.key(run[0])
+            view.queues.setdefault(key, [])[:0] = run
+            for record in run:
+                view.state[record.offset] = "queued"
+            if len(batch.records) == 1:
+                view.suspects[key] = view.suspects.get(key, 0) + 1
+
     def bring_back(self, view: View, batch: Batch, chance: Random | None) -> None:
         """Take a batch back; ``chance`` decides how it failed."""
         size = len(batch.records)
@@ -527,8 +546,8 @@ class Consumer(RuleBasedStateMachine):
     def balance(self) -> None:
         """In buffers that are half full, a partition with its share is paused, until half of the share or half is free.
 
-        Until an eighth is, where a worker or the partition has nothing to run. A share is an equal part of what those
-        leave that have more than an equal part of all.
+        Until an eighth is, where a worker or the partition has nothing to run. With all partitions at their share, or
+        above, the buffer is full.
         """
         is_idle = len(self.out) + self.work.ready < WORKERS
         pause, resume = self.work.balance()
@@ -538,9 +557,9 @@ class Consumer(RuleBasedStateMachine):
             (BUFFER_RECORDS, {each: view.count("queued", "out") for each, view in self.views.items()}),
             (BUFFER_BYTES, {each: view.bytes for each, view in self.views.items()}),
         ):
-            total, parts = sum(sizes.values()), len(sizes) or 1
-            left = most - sum(max(0, size - most // parts) for size in sizes.values())
-            share = max(1, left // parts)
+            total = sum(sizes.values())
+            shares = [share for share in range(1, most + 1) if sum(max(size, share) for size in sizes.values()) <= most]
+            share = max(shares, default=1)
             for each, view in self.views.items():
                 ratio = 0.875 if is_idle or not view.work.shards.ready else 0.5
                 if total >= most / 2 and sizes[each] >= share:

@@ -11,6 +11,7 @@ from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, Deli
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
+from wasmline.consumer.state.calls import Call
 from wasmline.consumer.timings import Timings
 
 RECORDS = 3_000
@@ -33,6 +34,9 @@ class Handlers:
             for each in (batch, *batch.following_batches):
                 each.result = BatchResult()
                 self._mailbox.put(each)
+
+    def recall(self, most: int) -> Sequence[Call]:
+        return ()
 
     def close(self, timeout: float) -> int:
         return 0
@@ -107,3 +111,83 @@ class GoodAndBad(Handlers):
             is_good = batch.records[0].key == b"good"
             batch.result = BatchResult([Output("out", b"")] * 2) if is_good else OSError("down")
             self._mailbox.put(batch)
+
+
+class FastThenHanging(Handlers):
+    """An engine whose handlers return at once, until they hang; what is queued then can be recalled."""
+
+    workers, room = 2, 4
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__(mailbox, quick=True)
+        self.queued: list[Any] = []
+
+    def submit(self, batches: Sequence[Any]) -> None:
+        if self._quick:
+            super().submit(batches)
+        else:
+            self.queued += batches
+
+    def hang(self) -> None:
+        self._quick = False
+
+    def recall(self, most: int) -> Sequence[Call]:
+        return [self.queued.pop() for _ in range(min(most, len(self.queued)))]
+
+
+@pytest.fixture
+def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[control_loop.ControlLoop, FastThenHanging]:
+    """A consumer of two partitions with hundreds of calls that no worker has begun."""
+    cluster, mailbox = MemoryCluster(), SimpleQueue[Any]()
+    cluster.create("in", partitions=2)
+    for number in range(RECORDS):
+        cluster.write(Output("in", b"", key=b"%d" % number))
+    backend, handlers = MemoryBackend(cluster, OPTIONS), FastThenHanging(mailbox)
+    ours = control_loop.ControlLoop(OPTIONS, backend, handlers, mailbox)
+    backend.source.open(ours)
+    while ours.counters.records < RECORDS // 4:
+        ours.run_once()
+    handlers.hang()
+    while len(handlers.queued) < 100:
+        ours.run_once()
+    return ours, handlers
+
+
+def test_calls_that_no_worker_has_begun_are_recalled_once_calls_last_long(
+    hanging: tuple[control_loop.ControlLoop, FastThenHanging],
+) -> None:
+    ours, handlers = hanging
+    queued, before = ours.work.queued + ours.work.in_flight, handlers.queued[:4]
+    for _ in range(100):
+        ours.run_once()
+        if len(handlers.queued) <= handlers.room:
+            break
+    assert handlers.queued == before
+    assert ours.work.queued + ours.work.in_flight >= queued
+
+
+def test_no_call_begins_in_a_consumer_that_is_paused(
+    hanging: tuple[control_loop.ControlLoop, FastThenHanging],
+) -> None:
+    ours, handlers = hanging
+    ours.paused = True
+    ours.run_once()
+    assert (handlers.queued, ours.work.in_flight) == ([], 0)
+    ours.paused = False
+    ours.run_once()
+    assert handlers.queued
+
+
+def test_a_revoked_partition_does_not_wait_for_calls_that_no_worker_has_begun(
+    hanging: tuple[control_loop.ControlLoop, FastThenHanging], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, handlers = hanging
+    revoked = next(work.partition for work in ours.work if ours.work.in_flight_of([work.partition]))
+
+    def wait(timeout: float) -> None:
+        raise AssertionError(f"it waits {timeout} s")
+
+    monkeypatch.setattr(ours, "_collect_results", wait)
+    ours.revoked([revoked])
+    assert revoked not in {work.partition for work in ours.work}
+    assert handlers.queued == []

@@ -1,9 +1,16 @@
 """How many calls an executor is given at a time."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from wasmline.consumer.health import Counters
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.records import BatchResult, Output
 from wasmline.consumer.runtime.dispatch_limit import MAX_QUEUED_CALLS, DispatchLimit
+from wasmline.consumer.state.calls import Call
+
+OPTIONS = ConsumerOptions(topics=("orders",), group_id="billing", buffer_records=10_000, buffer_bytes=1_000_000)
 
 
 class Workers:
@@ -15,6 +22,9 @@ class Workers:
     def submit(self, batches: object) -> None:
         raise AssertionError
 
+    def recall(self, most: int) -> Sequence[Call]:
+        raise AssertionError
+
     def close(self, timeout: float) -> int:
         raise AssertionError
 
@@ -22,14 +32,14 @@ class Workers:
 def limit_after(workers: Workers, *means: float) -> int:
     """Return the limit after 100 calls of each mean duration in seconds, with an update after each hundred."""
     counters = Counters()
-    limit = DispatchLimit(workers, counters)
-    assert limit.calls == workers.room
+    limit = DispatchLimit(workers, counters, OPTIONS)
+    assert limit.most == workers.room
     for mean in means:
         counters.batches += 100
         counters.handler_seconds += 100 * mean
-        limit.update()
-        limit.update()
-    return limit.calls
+        limit.update(0.0, 1)
+        limit.update(0.0, 1)
+    return limit.most
 
 
 @pytest.mark.parametrize(
@@ -38,6 +48,7 @@ def limit_after(workers: Workers, *means: float) -> int:
         (100, 0.0, 100 + MAX_QUEUED_CALLS),
         (2, 0.0, 2 + MAX_QUEUED_CALLS),
         (2, 1e-5, 402),
+        (2, 4e-6, 2 + MAX_QUEUED_CALLS),
         (100, 0.001, 300),
         (100, 0.002, 200),
         (100, 1.0, 200),
@@ -55,3 +66,45 @@ def test_one_slow_call_among_a_hundred_is_enough_for_fewer() -> None:
 def test_without_news_nothing_changes_and_columns_follow_their_own_rule() -> None:
     assert limit_after(Workers(2)) == 4
     assert limit_after(Workers(2, takes_columns=True), 0.0) == 4
+
+
+def test_calls_that_do_not_return_are_long() -> None:
+    counters = Counters()
+    limit = DispatchLimit(Workers(4), counters, OPTIONS)
+    counters.batches = 100
+    limit.update(10.0, 1)
+    assert limit.most == 4 + MAX_QUEUED_CALLS
+    limit.update(10.019, 900)
+    assert limit.most == 4 + MAX_QUEUED_CALLS
+    limit.update(10.021, 900)
+    assert limit.most == 8
+
+
+def test_an_idle_executor_has_no_long_calls() -> None:
+    counters = Counters()
+    limit = DispatchLimit(Workers(4), counters, OPTIONS)
+    counters.batches = 100
+    limit.update(10.0, 1)
+    limit.update(20.0, 0)
+    limit.update(20.01, 900)
+    assert limit.most == 4 + MAX_QUEUED_CALLS
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ([Output("out", b"x")], 4 + MAX_QUEUED_CALLS),
+        ([Output("out", b"x" * 10_000)], 4 + 100),
+        ([Output("out", b"x" * 10_000_000)], 8),
+        ([Output("out", b"")] * 100, 4 + 100),
+    ],
+)
+def test_calls_with_many_or_large_outputs_do_not_wait_by_the_hundred(outputs: list[Output], expected: int) -> None:
+    counters = Counters()
+    limit = DispatchLimit(Workers(4), counters, OPTIONS)
+    for _ in range(2):
+        for _ in range(100):
+            limit.add(BatchResult(outputs))
+        counters.batches += 100
+        limit.update(0.0, 1)
+    assert limit.most == expected

@@ -367,3 +367,42 @@ def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: WorkManage
     got(mailbox, 6)
     assert engine.close(LONG) == 0
     assert kept == [True] * 6
+
+
+def test_a_batch_runs_or_is_recalled_and_not_both(
+    start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
+) -> None:
+    seen: list[int] = []
+
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
+        seen.append(records[0].offset)
+        return BatchResult()
+
+    it = start(handle, 4)
+    recalled: list[int] = []
+    for _ in range(100):
+        batches = taken(work, 50)
+        it.submit(batches)
+        back = it.recall(20)
+        recalled += [batch.first_offset for batch in back]
+        assert [*back] == batches[: -len(back) - 1 : -1], "those that were submitted last, the last one first"
+        for batch in back:
+            assert isinstance(batch, Batch)
+            work.put_back(batch)
+        for batch in got(mailbox, 50 - len(back)):
+            work.put_back(batch)  # to be taken again: the state of a record is not what this is about
+        assert work.in_flight == 0
+    assert len(seen) + len(recalled) == 100 * 50
+    assert it.recall(20) == []
+
+
+def test_what_was_recalled_holds_nobody_up(
+    start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
+) -> None:
+    it = start(lambda records: BatchResult(), 2)
+    first, second, third = taken(work, 3)
+    it.submit([first, second])
+    back = it.recall(2)
+    it.submit([third])
+    expected = {batch.first_offset for batch in (first, second, third)} - {batch.first_offset for batch in back}
+    assert {batch.first_offset for batch in got(mailbox, len(expected))} == expected

@@ -362,3 +362,52 @@ def test_a_partition_is_starved_once_a_commit_would_let_more_of_it_run() -> None
     assert it.is_starved
     it.commits()
     assert not it.is_starved
+
+
+def test_a_batch_that_is_recalled_is_the_next_again_with_what_followed_it() -> None:
+    it = work(batch_size=None)
+    it.add([*records(range(3)), *records([3], b"b"), *records([4], b"c")])
+    first, second = it.take(0.0, 5), it.take(0.0, 5)
+    assert first is not None
+    assert second is not None
+    assert [each.first_offset for each in (first, *first.following_batches, second)] == [0, 1, 2, 3]
+    for batch in (second, first):
+        it.put_back(batch)
+    assert (it.in_flight, it.queued, [each.following for each in it]) == (0, 5, [0])
+    assert [offsets(taken(it)) for _ in range(3)] == [[0], [3], [4]]
+
+
+def test_a_suspect_that_is_recalled_runs_alone_again() -> None:
+    it = work(batch_size=4)
+    it.add([record(0, b"a"), record(1, b"b")])
+    it.fail(taken(it), 0.0, FAULT)
+    lone = taken(it, 9.0)
+    it.put_back(lone)
+    assert offsets(taken(it, 9.0)) == offsets(lone) == [0]
+
+
+def test_a_batch_that_is_recalled_after_its_partition_was_revoked_is_not_queued() -> None:
+    it = work()
+    it.add(records(range(3)))
+    batch = taken(it)
+    it.revoke([ORDERS])
+    it.put_back(batch)
+    it.assign({ORDERS: None})
+    assert (it.queued, it.in_flight, it.take(0.0)) == (0, 0, None)
+
+
+def test_a_retry_that_is_due_above_a_map_that_is_too_large_is_counted() -> None:
+    it = work(
+        map_limits=OffsetMapLimits(back_pressure_length=4), ordering="unordered", retry=RetryPolicy(delay_ms=1_000)
+    )
+    it.add(records(range(4)))
+    first, second, third, last = (taken(it) for _ in range(4))
+    it.fail(last, 0.0, FAULT)
+    finish(it, second)
+    it.commits()
+    assert (it.take(5.0), it.ready, it.due) == (None, 1, None)
+    assert {each.offsets.blocked for each in it} == {True}
+    finish(it, first)
+    finish(it, third)
+    it.commits()
+    assert offsets(taken(it, 5.0)) == [3]

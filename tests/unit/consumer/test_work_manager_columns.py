@@ -14,15 +14,15 @@ from wasmline.consumer.state import work_manager
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall
 from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import CALL_TARGET_S, FIRST_CALL_ROWS, WorkManager
-from wasmline.offset_maps import decode
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits, decode
 from wasmline.topic_partitions import TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def work(*partitions: TopicPartition, **options: Any) -> WorkManager:
+def work(*partitions: TopicPartition, map_limits: OffsetMapLimits = DEFAULT_LIMITS, **options: Any) -> WorkManager:
     options = {"batch_size": 1_000, "max_concurrency": 1, **options}
-    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", **options))
+    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", **options), map_limits)
     it.assign(dict.fromkeys(partitions or (ORDERS,)))
     return it
 
@@ -54,6 +54,25 @@ def timed(call: ColumnCall, seconds: float) -> ColumnCall:
 
 def base(it: WorkManager, partition: TopicPartition = ORDERS) -> int | None:
     return next(each.offsets.base for each in it if each.partition == partition)
+
+
+def test_columns_that_a_log_no_longer_has_above_them_run_as_records() -> None:
+    """Skipped offsets above them make a map of them, which may be too large for anything else to run."""
+    it = work(map_limits=OffsetMapLimits(back_pressure_length=4))
+    it.add_columns([columns(*range(0, 40, 3))])
+    [only] = it
+    it.skip_to(only, 50, 40)
+    it.commits()
+    assert only.offsets.blocked
+    found = []
+    while batch := it.take(0.0):
+        found += [record.offset for record in batch.records]
+        it.release(batch, 0.0)
+        it.complete(batch.work, batch.records)
+    assert sorted(found) == list(range(0, 40, 3))
+    assert base(it) == 50
+    it.commits()
+    assert not only.offsets.blocked
 
 
 def test_what_was_read_runs_together_and_what_comes_meanwhile_waits() -> None:

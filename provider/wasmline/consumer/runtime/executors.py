@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime import event_loop
@@ -34,6 +34,7 @@ Mailbox = SimpleQueue[Call | None]
 """Batches that return to the control loop; None only wakes it."""
 
 BatchHandler = Callable[[Sequence[ConsumedRecord]], BatchResult]
+T = TypeVar("T")
 AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, BatchResult]]
 
 
@@ -51,6 +52,9 @@ class Executor(Protocol):
 
     def submit(self, batches: Sequence[Call]) -> None:
         """Run these, in this order as workers become free."""
+
+    def recall(self, most: int) -> Sequence[Call]:
+        """Return up to so many batches that no worker has begun, the last submitted first; none of them runs."""
 
     def close(self, timeout: float) -> int:
         """End the workers after their current work; return the number of calls that last beyond ``timeout`` s."""
@@ -73,22 +77,28 @@ class ThreadExecutor:
         self.takes_columns = takes_columns
         self._make = make
         self._mailbox = mailbox
-        self._batches: SimpleQueue[Call | None] = SimpleQueue()
+        self._batches: deque[Call] = deque()
+        self._wakeups: SimpleQueue[bool] = SimpleQueue()
+        """One for each batch that was submitted, and False for the end of a thread."""
         self._threads: list[threading.Thread] = []
         self._latest: dict[str, Call] = {}
         """The last batch that each thread began, by the thread's name."""
 
     def submit(self, batches: Sequence[Call]) -> None:
-        for batch in batches:
-            self._batches.put(batch)
+        self._batches.extend(batches)
+        for _ in batches:
+            self._wakeups.put(True)
         for number in range(len(self._threads), min(self.workers, len(self._threads) + len(batches))):
             thread = threading.Thread(target=self._work, name=f"wasmline-handler-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
+    def recall(self, most: int) -> Sequence[Call]:
+        return _last(self._batches, most)
+
     def close(self, timeout: float) -> int:
         for _ in self._threads:
-            self._batches.put(None)
+            self._wakeups.put(False)
         deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -99,10 +109,13 @@ class ThreadExecutor:
 
     def _work(self) -> None:
         handle: BatchHandler | None = None
-        batches, mailbox, clock = self._batches, self._mailbox, time.monotonic
+        batches, wakeups, mailbox, clock = self._batches, self._wakeups, self._mailbox, time.monotonic
         following: Call | None = None
         latest, name = self._latest, threading.current_thread().name
-        while (batch := following or batches.get()) is not None:
+        while following is not None or wakeups.get():
+            batch = following or _first(batches)
+            if batch is None:
+                continue  # it was recalled
             if batch.is_wanted:
                 latest[name] = batch
                 batch.began = begin = clock()
@@ -145,6 +158,9 @@ class AsyncioExecutor:
     def submit(self, batches: Sequence[Call]) -> None:
         self._batches.extend(cast("Sequence[Batch]", batches))
         self._loop.call_soon_threadsafe(self._wake)
+
+    def recall(self, most: int) -> Sequence[Call]:
+        return _last(self._batches, most)
 
     def close(self, timeout: float) -> int:
         try:
@@ -198,12 +214,12 @@ class AsyncioExecutor:
         call = self._handle if self._limit is None else partial(_limited, self._handle, self._limit)
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while True:
-            if following is None and not batches:
+            batch = following or _first(batches)
+            if batch is None:
                 if self._ending:
                     return
                 await self._wait(task)
                 continue
-            batch = following or batches.popleft()
             if batch.is_wanted:
                 batch.began = begin = clock()
                 try:
@@ -225,6 +241,24 @@ class AsyncioExecutor:
                 # No record sees the context variables of another, and they cannot be unset.
                 self._tasks[self._tasks.index(task)] = self._begin(following)
                 return
+
+
+# A queue of batches loses its first to the workers and its last to the control loop, in different threads.
+
+
+def _first(batches: deque[T]) -> T | None:
+    try:
+        return batches.popleft()
+    except IndexError:
+        return None
+
+
+def _last(batches: deque[T], most: int) -> list[T]:
+    last: list[T] = []
+    with suppress(IndexError):
+        while len(last) < most:
+            last.append(batches.pop())
+    return last
 
 
 def _handler_error(error: BaseException) -> BaseException:

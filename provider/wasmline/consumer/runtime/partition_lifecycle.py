@@ -227,7 +227,7 @@ class PartitionLifecycle:
         """Continue at ``begin``, the current beginning of the log; the offsets from ``offset`` on are lost."""
         if self._fails_on_loss:
             raise offset_errors.removed_by_retention_error(work.partition, offset, begin)
-        lost = work.offsets.skip_to(begin, offset)
+        lost = self._work.skip_to(work, begin, offset)
         self._committer.counts[work.partition].lost_offsets += lost
         logger.warning("%s begins at %d, and is read from there: %d offsets are lost", work.partition, begin, lost)
 

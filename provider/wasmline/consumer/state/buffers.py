@@ -16,12 +16,16 @@ IDLE_RESUME_FILL_RATIO = 0.875
 retries or for slow keys."""
 
 
+READ_RATIO = 0.25
+"""The part of a buffer that may be read at once while it is not half full."""
+
+
 class Buffer:
     """The records of all partitions that are buffered, or their bytes: ``most`` at most.
 
-    Until it is half full, a partition may have any part of it. Then each is paused that has its share, which is equal,
-    after what some have beyond theirs. So the records of many partitions are not read a few at a time, and a partition
-    whose records do not get done leaves half of the buffer to the others.
+    Until it is half full, a partition may have any part of it. Then each is paused that has its share. So the records
+    of many partitions are not read a few at a time, and a partition whose records do not get done leaves half of the
+    buffer to the others.
     """
 
     def __init__(self, most: int, size_of: Callable[[PartitionWork], int]) -> None:
@@ -35,11 +39,17 @@ class Buffer:
         return self.total * 2 >= self.most
 
     def share(self, works: Collection[PartitionWork]) -> int:
-        """Return what each of all partitions may have once the buffer is half full; at least 1."""
-        parts = len(works) or 1
-        equal = self.most // parts
-        excess = sum(size - equal for work in works if (size := self.size_of(work)) > equal)
-        return max(1, (self.most - excess) // parts)
+        """Return what each partition may have once the buffer is half full; at least 1.
+
+        That is an equal part of what the partitions that have more leave to the others.
+        """
+        left, parts, share = self.most, len(works), self.most
+        for size in sorted(map(self.size_of, works), reverse=True):
+            share = left // parts
+            if size <= share:
+                break
+            left, parts = left - size, parts - 1
+        return max(1, share)
 
     def is_full(self, work: PartitionWork, share: int) -> bool:
         """Return whether a partition is to be paused."""
@@ -52,5 +62,5 @@ class Buffer:
     def room(self, works: Collection[PartitionWork]) -> int:
         """Return what may be read at once, although all of it may be of one partition; 0 or less: nothing."""
         if not self.is_half_full:
-            return self.most // 4
+            return int(self.most * READ_RATIO)
         return self.share(works) - max((self.size_of(work) for work in works if not work.paused), default=self.most)

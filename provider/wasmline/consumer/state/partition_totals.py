@@ -30,7 +30,8 @@ class PartitionTotals:
 
     def __init__(self, buffer_records: int, buffer_bytes: int) -> None:
         self.changed: dict[PartitionWork, None] = {}
-        """Partitions to count again. Like all others here in an order that a run with the same records repeats."""
+        """Partitions to count again, because of their shards, columns, offsets, bytes or records in flight, or because
+        they are held or closed. Like all others here in an order that a run with the same records repeats."""
         self.queued = 0
         """Records that wait."""
         self.ready = 0

@@ -156,6 +156,13 @@ class Shards:
         shard.records.extendleft(reversed(records))
         self.size += len(records)
 
+    def put_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
+        """Queue a run that was not begun before all others of its shard, which is the next that may run."""
+        self.requeue(shard, records)
+        shard.in_flight, shard.batch = 0, None
+        self._enable(shard)
+        self._ready.rotate(1)
+
     def successor(self) -> Shards:
         """Return the shards of the partition's next assignment: empty, except for the locks of runs in flight."""
         locked = [shard for shard in self if shard.in_flight]

@@ -245,7 +245,7 @@ class WorkManager:
             elif offsets.admit(offset):
                 work.bytes += record.size
                 work.shards.add(self._shard_of(record), record)
-                self._changed[work] = None
+            self._changed[work] = None
         return again
 
     def add_columns(self, read: Iterable[RecordColumns]) -> dict[TopicPartition, int]:
@@ -383,6 +383,12 @@ class WorkManager:
         only records that shrink a map that is nearly too large.
         """
         self._totals.update(now)
+        for work in self._totals.blocked:
+            first = work.columns.first
+            if first is not None and work.columns.batch is None and first.first <= work.offsets.highest_succeeded:
+                # Offsets above these were skipped, so that they are in the map: as records they shrink it.
+                self._queue_as_records(work, work.columns.take_all())
+        self._totals.update()
         runnable = self._totals.runnable
         batches: list[Batch] = []
         skipped = 0
@@ -403,6 +409,7 @@ class WorkManager:
 
     def _take_batch(self, work: PartitionWork, now: float, ahead: int) -> Batch | None:
         """Dispatch the next records of a partition. None: they would enlarge a map that is nearly too large."""
+        self._changed[work] = None
         shards = work.shards
         below = work.offsets.highest_succeeded + 1 if work.offsets.blocked else None
         locked, records = shards.take(self._limit(work) if self._alone else self._batch_size, now, below)
@@ -413,7 +420,6 @@ class WorkManager:
             shard.batch = batch
         work.in_flight += len(records)
         self.in_flight += 1
-        self._changed[work] = None
         if ahead and self._options.batch_size is None and locked[0].records:
             self._attach_following(batch, ahead, below)
         return batch
@@ -474,6 +480,20 @@ class WorkManager:
         """Take back a batch that was not begun, and those that follow it, because its partition is being released."""
         self._unlock(batch)
 
+    def put_back(self, batch: Batch) -> None:
+        """Queue the records of a batch that was not begun, and of those that follow it, as before they were taken.
+
+        Of several batches the one that was taken last is the first.
+        """
+        if batch.work.closed:
+            self._unlock(batch)
+            return
+        shards = self._end_in_flight(batch)
+        following = [record for each in batch.following_batches for record in each.records]
+        for shard, records in reversed(list(batch.runs)):
+            shards.put_back(shard, [*records, *following])
+            shard.alone += len(batch.records) == 1  # it may have been taken alone
+
     def fail(self, batch: Batch, now: float, error: Exception) -> list[FailedRecord]:
         """Take back a batch that failed as a whole, as ``release`` does.
 
@@ -506,6 +526,11 @@ class WorkManager:
         for record in records:
             work.bytes -= record.size
         work.offsets.done(*[record.offset for record in records])
+
+    def skip_to(self, work: PartitionWork, start: int, read: int) -> int:
+        """Continue a partition at ``start``, as ``PartitionOffsets.skip_to`` does."""
+        self._changed[work] = None
+        return work.offsets.skip_to(start, read)
 
     # -- commits, pauses and counts --------------------------------------------------------------------------------
 
