@@ -87,9 +87,13 @@ class Bench:
                 console.print(str(reason))
 
     def cells(self, work: Work, several: Sequence[int]) -> list[Cell]:
-        """Measure a work with each of so many keys, at each concurrency."""
+        """Measure a work with each of so many keys, at each concurrency.
+
+        First, all contestants do it once, and nothing for many records: a JVM compiles what has run often.
+        """
         for rival in track(list(self._rivals.values()), f"warming up, {work.name}", transient=True):
-            rival.run(self._topic(self._options.keys[-1], work), work, self._options.concurrency[-1])
+            for each in (workload.none(), work):
+                rival.run(self._topic(self._options.keys[-1], each), each, self._options.concurrency[-1])
         kinds = [(keys, concurrency) for keys in several for concurrency in self._options.concurrency]
         return [self._cell(work, *kind) for kind in track(kinds, f"measuring, {work.name}", transient=True)]
 

@@ -234,8 +234,8 @@ class Handlers:
         self._check(batches)
         self.batches += batches
 
-    def recall(self, most: int) -> Sequence[Batch]:
-        return [self.batches.pop() for _ in range(min(most, len(self.batches)))]
+    def recall(self) -> Batch | None:
+        return self.batches.pop() if self.batches else None
 
     def close(self, timeout: float) -> int:
         return 0

@@ -128,6 +128,7 @@ class Consumer(RuleBasedStateMachine):
         self.commits: dict[TopicPartition, list[Snapshot]] = {partition: [] for partition in PARTITIONS}
         self.views: dict[TopicPartition, View] = {}
         self.held: set[TopicPartition] = set()
+        self.lone: set[Batch] = set()
         self.paused: set[TopicPartition] = set()
         self.out: list[tuple[View, Batch]] = []
         self.locks: set[Lock] = set()
@@ -358,6 +359,8 @@ class Consumer(RuleBasedStateMachine):
         for record in batch.records:
             view.state[record.offset] = "out"
         self.out.append((view, batch))
+        if lone:
+            self.lone.add(batch)
         if following := [record for each in batch.following_batches for record in each.records]:
             assert self.most == len(batch.records) == 1
             queue = view.queues[self.key(batch.records[0])]
@@ -398,7 +401,7 @@ class Consumer(RuleBasedStateMachine):
             view.queues.setdefault(key, [])[:0] = run
             for record in run:
                 view.state[record.offset] = "queued"
-            if len(batch.records) == 1:
+            if batch in self.lone:
                 view.suspects[key] = view.suspects.get(key, 0) + 1
 
     def bring_back(self, view: View, batch: Batch, chance: Random | None) -> None:
@@ -559,7 +562,8 @@ class Consumer(RuleBasedStateMachine):
         ):
             total = sum(sizes.values())
             shares = [share for share in range(1, most + 1) if sum(max(size, share) for size in sizes.values()) <= most]
-            share = max(shares, default=1)
+            share = max(shares, default=max(1, most // 8 // (len(sizes) or 1)))
+            share = max(share, most // 8 // (len(sizes) or 1))
             for each, view in self.views.items():
                 ratio = 0.875 if is_idle or not view.work.shards.ready else 0.5
                 if total >= most / 2 and sizes[each] >= share:

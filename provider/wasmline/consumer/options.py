@@ -98,8 +98,9 @@ class ConsumerOptions:
     dead_letter_headers: added to the headers of a dead letter that describe its failure, such as a program's version.
     transactional_id: the prefix of the transactional ids, one for each input partition; None is the group's name.
     commit_interval_ms: None is 5,000, and 100 in transactions.
-    buffer_records, buffer_bytes: maximum in memory, over all partitions. Once half of it is taken, each partition that
-        has an equal share is paused, until half of the share is free. With exactly_once, outputs that wait for their
+    buffer_records, buffer_bytes: maximum in memory, over all partitions; a poll, and partitions that do not get on, may
+        exceed it by an eighth. Once half of it is taken, a partition with its fair share is paused, until half of the
+        share is free. With exactly_once, outputs that wait for their
         transaction may take as much again: beyond that no record is dispatched.
     handler_timeout_ms: maximum time of a call of the handler; None: no limit. A coroutine is cancelled then, and has
         failed. A thread cannot be ended: its call is reported in the log, the health and the metrics, blocks its key

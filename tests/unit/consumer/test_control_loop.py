@@ -35,8 +35,8 @@ class Handlers:
                 each.result = BatchResult()
                 self._mailbox.put(each)
 
-    def recall(self, most: int) -> Sequence[Call]:
-        return ()
+    def recall(self) -> Call | None:
+        return None
 
     def close(self, timeout: float) -> int:
         return 0
@@ -131,8 +131,8 @@ class FastThenHanging(Handlers):
     def hang(self) -> None:
         self._quick = False
 
-    def recall(self, most: int) -> Sequence[Call]:
-        return [self.queued.pop() for _ in range(min(most, len(self.queued)))]
+    def recall(self) -> Call | None:
+        return self.queued.pop() if self.queued else None
 
 
 @pytest.fixture
@@ -183,11 +183,13 @@ def test_a_revoked_partition_does_not_wait_for_calls_that_no_worker_has_begun(
 ) -> None:
     ours, handlers = hanging
     revoked = next(work.partition for work in ours.work if ours.work.in_flight_of([work.partition]))
+    [kept] = {work.partition for work in ours.work} - {revoked}
+    ours.work.add(ConsumedRecord(*kept, RECORDS + number, b"%d" % number, b"") for number in range(10))
 
     def wait(timeout: float) -> None:
         raise AssertionError(f"it waits {timeout} s")
 
     monkeypatch.setattr(ours, "_collect_results", wait)
     ours.revoked([revoked])
-    assert revoked not in {work.partition for work in ours.work}
-    assert handlers.queued == []
+    assert {work.partition for work in ours.work} == {kept}
+    assert {batch.work.partition for batch in handlers.queued} == {kept}, "its workers have work meanwhile"

@@ -1,7 +1,5 @@
 """How many calls an executor is given at a time."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from wasmline.consumer.health import Counters
@@ -22,7 +20,7 @@ class Workers:
     def submit(self, batches: object) -> None:
         raise AssertionError
 
-    def recall(self, most: int) -> Sequence[Call]:
+    def recall(self) -> Call | None:
         raise AssertionError
 
     def close(self, timeout: float) -> int:
@@ -33,13 +31,13 @@ def limit_after(workers: Workers, *means: float) -> int:
     """Return the limit after 100 calls of each mean duration in seconds, with an update after each hundred."""
     counters = Counters()
     limit = DispatchLimit(workers, counters, OPTIONS)
-    assert limit.most == workers.room
+    assert limit.max_in_flight == workers.room
     for mean in means:
         counters.batches += 100
         counters.handler_seconds += 100 * mean
         limit.update(0.0, 1)
         limit.update(0.0, 1)
-    return limit.most
+    return limit.max_in_flight
 
 
 @pytest.mark.parametrize(
@@ -73,11 +71,11 @@ def test_calls_that_do_not_return_are_long() -> None:
     limit = DispatchLimit(Workers(4), counters, OPTIONS)
     counters.batches = 100
     limit.update(10.0, 1)
-    assert limit.most == 4 + MAX_QUEUED_CALLS
+    assert limit.max_in_flight == 4 + MAX_QUEUED_CALLS
     limit.update(10.019, 900)
-    assert limit.most == 4 + MAX_QUEUED_CALLS
+    assert limit.max_in_flight == 4 + MAX_QUEUED_CALLS
     limit.update(10.021, 900)
-    assert limit.most == 8
+    assert limit.max_in_flight == 8
 
 
 def test_an_idle_executor_has_no_long_calls() -> None:
@@ -87,7 +85,7 @@ def test_an_idle_executor_has_no_long_calls() -> None:
     limit.update(10.0, 1)
     limit.update(20.0, 0)
     limit.update(20.01, 900)
-    assert limit.most == 4 + MAX_QUEUED_CALLS
+    assert limit.max_in_flight == 4 + MAX_QUEUED_CALLS
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ def test_calls_with_many_or_large_outputs_do_not_wait_by_the_hundred(outputs: li
     limit = DispatchLimit(Workers(4), counters, OPTIONS)
     for _ in range(2):
         for _ in range(100):
-            limit.add(BatchResult(outputs))
+            limit.count_outputs(BatchResult(outputs))
         counters.batches += 100
         limit.update(0.0, 1)
-    assert limit.most == expected
+    assert limit.max_in_flight == expected

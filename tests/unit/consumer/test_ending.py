@@ -175,8 +175,8 @@ class Hanging:
                 batch.result = BatchResult()
                 self._mailbox.put(batch)
 
-    def recall(self, most: int) -> Sequence[Any]:
-        return ()
+    def recall(self) -> None:
+        return None
 
     def close(self, timeout: float) -> int:
         return 1

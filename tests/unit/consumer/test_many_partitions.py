@@ -148,3 +148,10 @@ def test_partitions_that_have_more_leave_equal_shares_of_the_rest(large: int) ->
         it.balance()
     assert 10_000 - 100 <= sum(each.buffered for each in it) <= 10_000
     assert all(each.paused for each in it)
+
+
+def test_a_stuck_partition_that_overfills_a_buffer_leaves_the_others_more_than_one_record() -> None:
+    it = work(PARTITIONS[:2], buffer_records=10_000)
+    it.add(record(0, offset) for offset in range(11_000))
+    assert it.balance() == ([PARTITIONS[0]], [])
+    assert it.room == 625

@@ -210,7 +210,7 @@ def test_a_run_is_split_and_divided() -> None:
     offsets.admit_run([1, 2, 5])
     offsets.admit_run([6, 7])
     offsets.split(1, 2)
-    offsets.divide(6)
+    offsets.divide({6})
     offsets.done(5, 7)
     offset, metadata, _ = committed(offsets)
     assert (offset, decode(metadata, offset)) == (1, (7, (1, 2, 6)))

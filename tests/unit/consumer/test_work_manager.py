@@ -411,3 +411,11 @@ def test_a_retry_that_is_due_above_a_map_that_is_too_large_is_counted() -> None:
     finish(it, third)
     it.commits()
     assert offsets(taken(it, 5.0)) == [3]
+
+
+def test_a_record_that_was_recalled_runs_with_others_unless_it_ran_alone() -> None:
+    it = work(batch_size=4)
+    it.add([record(0)])
+    it.put_back(taken(it))
+    it.add([record(1), record(2)])
+    assert offsets(taken(it)) == [0, 1, 2]

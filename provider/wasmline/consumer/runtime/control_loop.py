@@ -122,7 +122,7 @@ class ControlLoop:
                 # A client allows one call at a time, and polls without a pause block other threads.
                 time.sleep(self._timings.result_linger_s)
         if self.work.in_flight:
-            if self.work.in_flight > (self._executor.workers + self._dispatch_limit.most) // 2:
+            if self.work.in_flight > (self._executor.workers + self._dispatch_limit.max_in_flight) // 2:
                 # The workers have enough to do, and a wake-up for each result would cost them time.
                 time.sleep(self._timings.result_linger_s)
             self._collect_results(self._wait_timeout(now, self._timings.busy_poll_interval_s))
@@ -215,7 +215,9 @@ class ControlLoop:
     def _finish_partitions(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Dispatch nothing more of these partitions, wait for their records in flight, and commit what is done."""
         self.work.hold(partitions)
-        self._recall(0)  # calls of other partitions may be before them, and last for long
+        # Those of other partitions are recalled with them, and dispatched again.
+        self._recall(0)
+        self._dispatch(time.monotonic())
         if self.work.in_flight_of(partitions):
             self._committer.commit()
         while self._has_calls(partitions) and (left := deadline - time.monotonic()) > 0:
@@ -256,7 +258,7 @@ class ControlLoop:
     def _poll_source(self, timeout: float) -> None:
         """Poll, and pause or resume partitions by the state of their buffers."""
         starving = self.work.in_flight + self.work.ready < self._executor.workers
-        dispatched = self._dispatch_limit.most * self._batch_size
+        dispatched = self._dispatch_limit.max_in_flight * self._batch_size
         most = MAX_POLL_RECORDS if starving and self.work.queued else max(BUSY_POLL_RECORDS, dispatched // 2)
         if self._executor.takes_columns:
             columns = self._source.poll_columns(min(MAX_POLL_COLUMN_RECORDS, self.work.room), timeout)
@@ -277,7 +279,7 @@ class ControlLoop:
     def _dispatch(self, now: float) -> None:
         self._dispatch_limit.update(now, self.work.in_flight)
         is_full = self._committer.is_full
-        most = self._executor.room if is_full else self._dispatch_limit.most
+        most = self._executor.room if is_full else self._dispatch_limit.max_in_flight
         self._recall(0 if self.paused else most)
         if self.paused:
             return
@@ -291,10 +293,12 @@ class ControlLoop:
             self._executor.submit(batches)
 
     def _recall(self, most: int) -> None:
-        """Take back calls that no worker has begun, until so many are in flight."""
-        if not self._executor.takes_columns:
-            for batch in self._executor.recall(self.work.in_flight - most):
-                self.work.put_back(cast("Batch", batch))
+        """Take back calls that no worker has begun, until so many are in flight; of columns there are few."""
+        if self._executor.takes_columns:
+            return
+        # One by one: an exception between any two steps, such as that of Ctrl-C, leaves no more than one behind.
+        while self.work.in_flight > most and (batch := self._executor.recall()) is not None:
+            self.work.put_back(cast("Batch", batch))
 
     def _collect_results(self, timeout: float) -> None:
         """Collect the batches that have returned, and wait ``timeout`` seconds for the first."""
@@ -331,7 +335,7 @@ class ControlLoop:
         self.counters.batches += 1
         self.counters.handler_seconds += batch.seconds
         if isinstance(result, BatchResult):
-            self._dispatch_limit.add(result)
+            self._dispatch_limit.count_outputs(result)
             failed = len(result.failures)
             dead_lettered = self.work.release(batch, now, result.failures)
             self.counters.records += len(batch.records) - failed
@@ -416,7 +420,7 @@ class ControlLoop:
         else:
             most = min(most, self._next_commit - now)
         may_dispatch = (
-            self.work.in_flight < self._dispatch_limit.most and not self.paused and not self._committer.is_full
+            self.work.in_flight < self._dispatch_limit.max_in_flight and not self.paused and not self._committer.is_full
         )
         due = self.work.due if may_dispatch else None
         return max(0.0, most if due is None else min(most, due - now))

@@ -1,7 +1,8 @@
 """Runs handlers in threads or in one asyncio loop. Records go in as batches, and return through one mailbox.
 
 An executor does not change the work: of a batch it reads the records, and whether its partition is ``held``, and it
-returns every batch with its result. A following batch runs on the same worker, unless a record before it failed.
+returns every batch with its result, unless the batch is recalled. A following batch runs on the same worker, unless a
+record before it failed.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Executor(Protocol):
     def submit(self, batches: Sequence[Call]) -> None:
         """Run these, in this order as workers become free."""
 
-    def recall(self, most: int) -> Sequence[Call]:
-        """Return up to so many batches that no worker has begun, the last submitted first; none of them runs."""
+    def recall(self) -> Call | None:
+        """Return the batch that was submitted last, if no worker has begun it: it does not run then."""
 
     def close(self, timeout: float) -> int:
         """End the workers after their current work; return the number of calls that last beyond ``timeout`` s."""
@@ -93,8 +94,8 @@ class ThreadExecutor:
             thread.start()
             self._threads.append(thread)
 
-    def recall(self, most: int) -> Sequence[Call]:
-        return _last(self._batches, most)
+    def recall(self) -> Call | None:
+        return _last(self._batches)
 
     def close(self, timeout: float) -> int:
         for _ in self._threads:
@@ -159,8 +160,8 @@ class AsyncioExecutor:
         self._batches.extend(cast("Sequence[Batch]", batches))
         self._loop.call_soon_threadsafe(self._wake)
 
-    def recall(self, most: int) -> Sequence[Call]:
-        return _last(self._batches, most)
+    def recall(self) -> Call | None:
+        return _last(self._batches)
 
     def close(self, timeout: float) -> int:
         try:
@@ -253,12 +254,11 @@ def _first(batches: deque[T]) -> T | None:
         return None
 
 
-def _last(batches: deque[T], most: int) -> list[T]:
-    last: list[T] = []
-    with suppress(IndexError):
-        while len(last) < most:
-            last.append(batches.pop())
-    return last
+def _last(batches: deque[T]) -> T | None:
+    try:
+        return batches.pop()
+    except IndexError:
+        return None
 
 
 def _handler_error(error: BaseException) -> BaseException:

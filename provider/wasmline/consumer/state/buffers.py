@@ -16,51 +16,57 @@ IDLE_RESUME_FILL_RATIO = 0.875
 retries or for slow keys."""
 
 
-READ_RATIO = 0.25
-"""The part of a buffer that may be read at once while it is not half full."""
+MAX_READ_RATIO = 0.25
+"""Largest part of a buffer that one poll may add while it is less than half full."""
+
+MIN_SHARE_RATIO = 0.125
+"""Part of an equal share that each partition has, however much others have: all of them together overfill a buffer by
+that part of it."""
 
 
 class Buffer:
-    """The records of all partitions that are buffered, or their bytes: ``most`` at most.
+    """What is buffered of all partitions, in records or in bytes, and how much of it each may have.
 
-    Until it is half full, a partition may have any part of it. Then each is paused that has its share. So the records
-    of many partitions are not read a few at a time, and a partition whose records do not get done leaves half of the
-    buffer to the others.
+    Until it is half full, a partition may have any part of the ``capacity``. Then each is paused that has its fair
+    share. So the records of many partitions are not read a few at a time, and a partition whose records do not get done
+    leaves a part to the others.
     """
 
-    def __init__(self, most: int, size_of: Callable[[PartitionWork], int]) -> None:
-        self.most = most
+    def __init__(self, capacity: int, size_of: Callable[[PartitionWork], int]) -> None:
+        self.capacity = capacity
         self.size_of = size_of
         self.total = 0
         """What all partitions have."""
 
     @property
     def is_half_full(self) -> bool:
-        return self.total * 2 >= self.most
+        return self.total * 2 >= self.capacity
 
-    def share(self, works: Collection[PartitionWork]) -> int:
-        """Return what each partition may have once the buffer is half full; at least 1.
+    def fair_share(self, works: Collection[PartitionWork]) -> int:
+        """Return what each partition may have once the buffer is half full: the max-min fair share, at least 1.
 
-        That is an equal part of what the partitions that have more leave to the others.
+        Partitions above it keep what they have; what they leave is divided equally among the others.
         """
-        left, parts, share = self.most, len(works), self.most
+        left, parts, share = self.capacity, len(works), self.capacity
+        least = int(self.capacity * MIN_SHARE_RATIO) // max(1, parts)
         for size in sorted(map(self.size_of, works), reverse=True):
             share = left // parts
             if size <= share:
                 break
             left, parts = left - size, parts - 1
-        return max(1, share)
+        return max(1, least, share)
 
     def is_full(self, work: PartitionWork, share: int) -> bool:
         """Return whether a partition is to be paused."""
         return self.is_half_full and self.size_of(work) >= share
 
     def has_drained(self, work: PartitionWork, share: int, ratio: float) -> bool:
-        """Return whether a paused partition may be read again: it is down to this part of its share, or all are."""
-        return self.size_of(work) <= share * ratio or self.total * 2 <= self.most * ratio
+        """Return whether a paused partition may be read again: ``ratio`` of its share, or of the half, is left."""
+        return self.size_of(work) <= share * ratio or self.total * 2 <= self.capacity * ratio
 
-    def room(self, works: Collection[PartitionWork]) -> int:
-        """Return what may be read at once, although all of it may be of one partition; 0 or less: nothing."""
+    def poll_limit(self, works: Collection[PartitionWork]) -> int:
+        """Return what one poll may add, even if all of it is of one partition; 0 or less: nothing."""
         if not self.is_half_full:
-            return int(self.most * READ_RATIO)
-        return self.share(works) - max((self.size_of(work) for work in works if not work.paused), default=self.most)
+            return int(self.capacity * MAX_READ_RATIO)
+        fullest = max((self.size_of(work) for work in works if not work.paused), default=self.capacity)
+        return self.fair_share(works) - fullest

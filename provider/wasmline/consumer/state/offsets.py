@@ -6,7 +6,7 @@ The rules: docs/protocols/offset_maps.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -148,11 +148,11 @@ class PartitionOffsets:
                 divided[known] = offsets
         self._incompletes = divided
 
-    def divide(self, first: int) -> None:
-        """Track the records of a run one by one: they are no longer done together."""
+    def divide(self, firsts: Collection[int]) -> None:
+        """Track the records of runs with these first offsets one by one: they are no longer done together."""
         divided: dict[int, Sequence[int]] = {}
         for known, offsets in self._incompletes.items():
-            divided.update({int(each): (int(each),) for each in offsets} if known == first else {known: offsets})
+            divided.update({int(each): (int(each),) for each in offsets} if known in firsts else {known: offsets})
         self._incompletes = divided
 
     def begin_commit(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from wasmline.consumer.state.work_manager import PartitionWork
 
 
-class Counts(NamedTuple):
+class PartitionCounts(NamedTuple):
     """What a partition adds to the sums."""
 
     queued: int = 0
@@ -30,8 +30,8 @@ class PartitionTotals:
 
     def __init__(self, buffer_records: int, buffer_bytes: int) -> None:
         self.changed: dict[PartitionWork, None] = {}
-        """Partitions to count again, because of their shards, columns, offsets, bytes or records in flight, or because
-        they are held or closed. Like all others here in an order that a run with the same records repeats."""
+        """Partitions whose counts are stale: because of their shards, columns, offsets, bytes or records in flight, or
+        since they are held or closed. In the order of insertion, as all others here, so that runs are reproducible."""
         self.queued = 0
         """Records that wait."""
         self.ready = 0
@@ -43,9 +43,9 @@ class PartitionTotals:
         self.runnable_columns: OrderedDict[PartitionWork, None] = OrderedDict()
         """Partitions with columns that may run, in the order in which they are served."""
         self.delayed: dict[PartitionWork, None] = {}
-        """Partitions with shards that rest until a retry is due."""
+        """Partitions with shards that wait for a retry."""
         self.blocked: dict[PartitionWork, None] = {}
-        """Partitions whose offset map is nearly too large."""
+        """Partitions whose offset map has reached its back-pressure length."""
         self._now = float("-inf")
 
     def update(self, now: float | None = None) -> None:
@@ -60,9 +60,9 @@ class PartitionTotals:
     def _count(self, work: PartitionWork) -> None:
         before = work.counted
         if work.closed:
-            after = Counts()
+            after = PartitionCounts()
         else:
-            after = Counts(work.queued, work.shards.ready + work.has_ready_columns, work.buffered, work.bytes)
+            after = PartitionCounts(work.queued, work.shards.ready + work.has_ready_columns, work.buffered, work.bytes)
         work.counted = after
         self.queued += after.queued - before.queued
         self.ready += after.ready - before.ready

@@ -20,7 +20,7 @@ MAX_SPARE_SHARDS = 1_000
 class Shard:
     """Records that run in order. It is locked while some are in flight, and rests until a retry is due."""
 
-    __slots__ = ("alone", "batch", "error", "head", "in_flight", "key", "records")
+    __slots__ = ("alone", "batch", "error", "head", "in_flight", "is_lone", "key", "records")
 
     def __init__(self) -> None:
         self.key: Hashable = None
@@ -35,6 +35,8 @@ class Shard:
         """The last error of the first record."""
         self.alone = 0
         """How many of the first records run one by one, because a run of them failed as a whole."""
+        self.is_lone = False
+        """Whether the run in flight is one of those."""
 
 
 class Shards:
@@ -105,7 +107,8 @@ class Shards:
             if below is not None and shard.records[0].offset >= below:
                 ready.append(shard)
                 continue
-            if shard.alone:
+            shard.is_lone = shard.alone > 0
+            if shard.is_lone:
                 if shards:
                     ready.appendleft(shard)
                     break
@@ -160,6 +163,7 @@ class Shards:
         """Queue a run that was not begun before all others of its shard, which is the next that may run."""
         self.requeue(shard, records)
         shard.in_flight, shard.batch = 0, None
+        shard.alone += shard.is_lone
         self._enable(shard)
         self._ready.rotate(1)
 

@@ -19,7 +19,7 @@ from wasmline.consumer.state.buffers import IDLE_RESUME_FILL_RATIO, RESUME_FILL_
 from wasmline.consumer.state.calls import Call
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall, ColumnQueue
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
-from wasmline.consumer.state.partition_totals import Counts, PartitionTotals, in_turn
+from wasmline.consumer.state.partition_totals import PartitionCounts, PartitionTotals, in_turn
 from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
@@ -85,7 +85,7 @@ class PartitionWork:
         self.paused = False
         self.uncertain = False
         """The committed or the completed offsets are unknown: nothing more is committed."""
-        self.counted = Counts()
+        self.counted = PartitionCounts()
         """What PartitionTotals have of it."""
 
     @property
@@ -184,7 +184,7 @@ class WorkManager:
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._totals = PartitionTotals(options.buffer_records, options.buffer_bytes)
         self._changed = self._totals.changed
-        self._paused = 0
+        self._paused_partitions = 0
         """Partitions that are paused."""
         self._departed: dict[TopicPartition, tuple[Shards, ColumnQueue]] = {}
         self._most_characters: int | None = None
@@ -219,7 +219,7 @@ class WorkManager:
         """End the assignment of each partition. Records in flight keep their locks, and their results are ignored."""
         for work in self.of(partitions):
             work.held = work.closed = True
-            self._paused -= work.paused
+            self._paused_partitions -= work.paused
             del self._partitions[work.partition]
             locked, columns = work.shards.successor(), work.columns.successor()
             if len(locked) or columns.batch is not None:
@@ -363,8 +363,7 @@ class WorkManager:
 
         ``runs``, ``size``: of ``parts`` that were joined."""
         records = [record for part in parts for record in part.records()]
-        for first in runs or [part.first for part in parts]:
-            work.offsets.divide(first)
+        work.offsets.divide(set(runs) or {part.first for part in parts})
         work.bytes -= sum(part.size for part in parts) if size is None else size
         for record in records:
             work.bytes += record.size
@@ -492,7 +491,6 @@ class WorkManager:
         following = [record for each in batch.following_batches for record in each.records]
         for shard, records in reversed(list(batch.runs)):
             shards.put_back(shard, [*records, *following])
-            shard.alone += len(batch.records) == 1  # it may have been taken alone
 
     def fail(self, batch: Batch, now: float, error: Exception) -> list[FailedRecord]:
         """Take back a batch that failed as a whole, as ``release`` does.
@@ -553,10 +551,10 @@ class WorkManager:
         resume: list[TopicPartition] = []
         self._totals.update()
         buffers = self._totals.records, self._totals.bytes
-        if not self._paused and not any(buffer.is_half_full for buffer in buffers):
+        if not self._paused_partitions and not any(buffer.is_half_full for buffer in buffers):
             return pause, resume
         works = self._partitions.values()
-        shares = [(buffer, buffer.share(works)) for buffer in buffers]
+        shares = [(buffer, buffer.fair_share(works)) for buffer in buffers]
         is_idle = self.in_flight + self._totals.ready < self._options.max_concurrency
         for work in works:
             if work.paused:
@@ -568,7 +566,7 @@ class WorkManager:
             elif any(buffer.is_full(work, share) for buffer, share in shares):
                 work.paused = True
                 pause.append(work.partition)
-        self._paused += len(pause) - len(resume)
+        self._paused_partitions += len(pause) - len(resume)
         return pause, resume
 
     @property
@@ -577,9 +575,9 @@ class WorkManager:
         self._totals.update()
         records, size = self._totals.records, self._totals.bytes
         works = self._partitions.values()
-        room = records.room(works)
+        room = records.poll_limit(works)
         if records.total and size.total:
-            room = min(room, size.room(works) * records.total // size.total)
+            room = min(room, size.poll_limit(works) * records.total // size.total)
         return max(1, room)
 
     @property
