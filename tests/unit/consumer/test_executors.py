@@ -39,6 +39,16 @@ def got(mailbox: Mailbox, count: int) -> list[Batch]:
     return [batch for batch in found if isinstance(batch, Batch)]
 
 
+def noting(offsets: list[int]) -> Handle:
+    """Return a handler that notes the offset of each record."""
+
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
+        offsets.append(records[0].offset)
+        return BatchResult()
+
+    return handle
+
+
 @pytest.fixture
 def mailbox() -> Mailbox:
     return SimpleQueue()
@@ -68,12 +78,7 @@ def test_every_batch_comes_back_once(
     start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
 ) -> None:
     seen: list[int] = []
-
-    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
-        seen.append(records[0].offset)
-        return BatchResult()
-
-    engine = start(handle, 4)
+    engine = start(noting(seen), 4)
     batches = taken(work, 50)
     for first in range(0, 50, 10):
         engine.submit(batches[first : first + 10])
@@ -103,14 +108,9 @@ def test_a_batch_of_a_held_partition_is_not_begun(
     start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
 ) -> None:
     calls: list[int] = []
-
-    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
-        calls.append(records[0].offset)
-        return BatchResult()
-
     batches = taken(work, 2)
     work.hold([ORDERS])
-    start(handle, 2).submit(batches)
+    start(noting(calls), 2).submit(batches)
     assert [batch.result for batch in got(mailbox, 2)] == [None, None]
     assert not calls
 
@@ -378,12 +378,7 @@ def test_a_batch_runs_or_is_recalled_and_not_both(
     start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
 ) -> None:
     seen: list[int] = []
-
-    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
-        seen.append(records[0].offset)
-        return BatchResult()
-
-    it = start(handle, 4)
+    it = start(noting(seen), 4)
     taken_back = 0
     for _ in range(100):
         batches = taken(work, 50)
