@@ -85,17 +85,17 @@ class Bench:
                 self._rivals[name] = self._rival(name, folder)
             except NoPython as reason:
                 console.print(str(reason))
+        self._warm_up(workload.none())  # many records: a JVM compiles what has run often
 
     def cells(self, work: Work, several: Sequence[int]) -> list[Cell]:
-        """Measure a work with each of so many keys, at each concurrency.
-
-        First, all contestants do it once, and nothing for many records: a JVM compiles what has run often.
-        """
-        for rival in track(list(self._rivals.values()), f"warming up, {work.name}", transient=True):
-            for each in (workload.none(), work):
-                rival.run(self._topic(self._options.keys[-1], each), each, self._options.concurrency[-1])
+        """Measure a work with each of so many keys, at each concurrency."""
+        self._warm_up(work)
         kinds = [(keys, concurrency) for keys in several for concurrency in self._options.concurrency]
         return [self._cell(work, *kind) for kind in track(kinds, f"measuring, {work.name}", transient=True)]
+
+    def _warm_up(self, work: Work) -> None:
+        for rival in track(list(self._rivals.values()), f"warming up, {work.name}", transient=True):
+            rival.run(self._topic(self._options.keys[-1], work), work, self._options.concurrency[-1])
 
     def close(self) -> None:
         """End all contestants."""
@@ -185,10 +185,13 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
                 [keys for keys in options.keys if keys == CALL_KEYS] or options.keys[-1:],
             ),
         }
+        works = {name: each for name, each in works.items() if name in options.only}
+        if not works:
+            return figures
         bench = Bench(options, config, folder, console)
         stack.callback(bench.close)
-        for name, (work, keys) in works.items():
-            figures.cells.extend(bench.cells(work, keys) if name in options.only else [])
+        for work, keys in works.values():
+            figures.cells.extend(bench.cells(work, keys))
     return figures
 
 
