@@ -145,7 +145,7 @@ class TransformInstance:
         if rows > 1:
             self._rows_at_once = rows // 2
             return 0
-        builder.fail(row, error)
+        builder.fail(row, error.with_traceback(None))  # whose frames have the batch
         return 1
 
     def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, builder: ResultBuilder) -> int:

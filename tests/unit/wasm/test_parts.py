@@ -202,6 +202,16 @@ def test_a_record_whose_outputs_the_host_cannot_hold_fails_alone(start: Any, rec
     assert written(start(wasm).transform(batch))[at] == 3
 
 
+@pytest.mark.parametrize("on_record", [guests.WRITE, often(10)])
+def test_the_failure_of_a_record_too_large_keeps_nothing_of_its_batch(start: Any, records: Any, on_record: str) -> None:
+    value = b"x" * (9 * MIB if on_record == guests.WRITE else MIB)
+    instance = start(guests.guest(on_record), host=SMALL)
+    (failure,) = instance.transform(records([b"k"], [value])).failures
+    assert isinstance(failure.error, RecordTooLarge)
+    assert failure.error.__traceback__ is None  # its frames would keep the batch until a garbage collection
+    assert failure.error.__context__ is None
+
+
 def test_records_that_fit_one_by_one_are_served_one_by_one(start: Any, records: Any) -> None:
     values = [b"x" * 600 * KIB] * 30 + [b"x"] * 3_000 + [b"x" * 600 * KIB] * 30
     result = start(guests.guest(), host=SMALL).transform(records([b"k"] * len(values), values))

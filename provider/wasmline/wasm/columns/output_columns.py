@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
@@ -66,11 +67,11 @@ class OutputColumns:
         self._lay_out(need)
 
     def _lay_out(self, need: int) -> None:
-        try:
+        with suppress(RecordTooLarge):
             self._reserve_columns(self._scale, need)
-        except RecordTooLarge:
-            self._scale = 1
-            self._reserve_columns(1, need)
+            return
+        self._scale = 1
+        self._reserve_columns(1, need)
 
     def _reserve_columns(self, scale: int, need: int) -> None:
         loaded = self._loaded
