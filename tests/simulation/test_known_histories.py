@@ -133,6 +133,25 @@ def test_a_topic_that_is_made_anew_while_a_batch_reads_it_is_named(mode: tuple[s
     assert ends <= {"InvalidJob", "succeeded"}
 
 
+@pytest.mark.parametrize(
+    "mode", list(product(("microbatch", "parallel"), ("at_least_once", "exactly_once"))), ids="-".join
+)
+def test_a_topic_that_is_recreated_while_a_run_is_planned_is_named(mode: tuple[str, str]) -> None:
+    """Not as progress that somebody has moved: the group's offsets went with the topic."""
+    ends = set()
+    for steps in range(60):
+        history = History(partitions=2)
+        run(history, ("parallel", "exactly_once"))
+        planned = history.start(*mode)
+        history.advance(planned, steps)
+        if planned.has_begun:
+            break
+        history.recreate_topic()
+        history.finish(planned)
+        ends.add(planned.name_of_end)
+    assert ends == {"InvalidJob", "succeeded"}
+
+
 @pytest.mark.parametrize("steps", [0, 8])
 def test_a_task_of_the_run_before_the_last_is_no_stranger_who_moves_progress(steps: int) -> None:
     """It is tried again after the last run has fenced it, and ends a smaller batch than the last run's."""

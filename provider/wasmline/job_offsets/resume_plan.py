@@ -35,6 +35,10 @@ class TopicState:
             name=name, id=topics.describe(name).id, begins=topics.beginning_offsets(name), ends=topics.end_offsets(name)
         )
 
+    def require_not_recreated(self, config: KafkaConfig) -> None:
+        """Raise InvalidJob if the topic was recreated since. Raises TopicNotFound, BrokerUnavailable."""
+        require_same_topic(self, Topics(config).describe(self.name).id)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:

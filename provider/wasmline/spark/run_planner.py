@@ -118,6 +118,7 @@ class RunPlanner(Generic[D]):
             self._plan(state, committed)
         except ProgressLost:
             if not self._claim_changed(state):
+                state.topic.require_not_recreated(self._context.config)
                 raise
 
     def plan(self, *, ends_transactions: bool) -> PlannedRun[D]:
@@ -137,6 +138,7 @@ class RunPlanner(Generic[D]):
         except ProgressLost as error:
             if self._claim_changed(state):
                 raise fenced_error(self._context.job.job) from error
+            state.topic.require_not_recreated(self._context.config)
             raise
         return PlannedRun(
             prepared=self._prepared,

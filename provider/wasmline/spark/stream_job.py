@@ -17,9 +17,9 @@ from wasmline.clock import now_ms
 from wasmline.control import DriverClaim, fenced_error
 from wasmline.errors import DeploymentPaused, Fenced, KafkaError, ProducerFenced, WasmlineError
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
-from wasmline.job_offsets.resume_plan import require_same_topic, takeover_claim
+from wasmline.job_offsets.resume_plan import takeover_claim
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import KafkaConfig, Topics
+from wasmline.kafka import KafkaConfig
 from wasmline.spark.driver_claim_builder import final_claim, first_claim
 from wasmline.spark.driver_context import DriverContext, NewDriver
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
@@ -173,7 +173,7 @@ class StreamJob(ABC, Generic[D]):
                     log.warning("job %s: polling Kafka failed, retrying: %s", job, error)
         except StreamingQueryException as exception:
             context.claims.require_newest()
-            require_same_topic(run.topic, Topics(context.config).describe(run.topic.name).id)
+            run.topic.require_not_recreated(context.config)
             job_query.raise_cause(query, exception)
         finally:
             self._stop_query(job_query, query)

@@ -37,7 +37,7 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.job_offsets.exactly_once_task import OffsetRange
-from wasmline.job_offsets.resume_plan import overlaps, require_same_topic
+from wasmline.job_offsets.resume_plan import overlaps
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import Topics
 from wasmline.pipeline import BatchStats
@@ -157,11 +157,11 @@ class MicrobatchQuery(JobQuery):
 
     def _claim_batch(self, parts: tuple[OffsetRange, ...], batch_id: int) -> _ClaimedBatch:
         """Choose the generation of a batch and record it durably."""
-        context, topic = self._context, self._run.topic
+        context = self._context
         self._stats.value = BatchStats()
         self._claimed_ms = now_ms()
         deployment = self._choose(parts)
-        require_same_topic(topic, Topics(context.config).describe(topic.name).id)
+        self._run.topic.require_not_recreated(context.config)
         if self._transactions is not None:
             self._transactions.check(parts)
         left = self._left(parts)
