@@ -417,7 +417,7 @@ class Commits(RuleBasedStateMachine):
             while following is not None:
                 following.result = self.result_of(following.records, trouble, chance)
                 self.mailbox.put(following)
-                following = following.following
+                following = following.follow()
 
     def result_of(self, records: Sequence[ConsumedRecord], trouble: float, chance: Random) -> BatchResult | Exception:
         self.calls.update(map(name, records))

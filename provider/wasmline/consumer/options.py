@@ -99,9 +99,10 @@ class ConsumerOptions:
     transactional_id: the prefix of the transactional ids, one for each input partition; None is the group's name.
     commit_interval_ms: None is 5,000, and 100 in transactions.
     buffer_records, buffer_bytes: maximum in memory, over all partitions; a poll, and partitions that do not get on, may
-        exceed it by an eighth. Once half of it is taken, a partition with its fair share is paused, until half of the
-        share is free. With exactly_once, outputs that wait for their transaction may take as much again: beyond that no
-        record is dispatched.
+        exceed it by an eighth, and the records of a poll that are larger than those before it by more. Once half of it
+        is taken, a partition with its fair share is paused, until half of the share is free. With exactly_once, outputs
+        that wait for their transaction may take as much again: beyond that no record is dispatched, and what is in
+        flight adds its own, which are most where outputs grow at once.
     handler_timeout_ms: maximum time of a call of the handler; None: no limit. A coroutine is cancelled then, and has
         failed. A thread cannot be ended: its call is reported in the log, the health and the metrics, blocks its key
         and its worker until it returns, and its result then counts; neither the end nor a rebalance waits for it.

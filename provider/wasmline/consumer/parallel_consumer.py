@@ -109,8 +109,10 @@ class ParallelConsumer:
             backend.source.open(loop)
             try:
                 self._run_until_stopped(loop)
-            finally:
-                loop.finish(self._deadline())
+            except BaseException:
+                loop.finish(self._deadline(), is_interrupted=True)
+                raise
+            loop.finish(self._deadline())
         finally:
             with ExitStack() as stack:
                 stack.callback(self._close, executor)

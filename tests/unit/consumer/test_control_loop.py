@@ -1,5 +1,7 @@
 """What the owner's thread does in one turn after the other."""
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from queue import SimpleQueue
@@ -7,13 +9,25 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, Delivery, Output, RetryPolicy
+from wasmline.consumer import (
+    BatchResult,
+    ConsumedRecord,
+    ConsumerOptions,
+    Delivery,
+    Output,
+    ParallelConsumer,
+    RetryPolicy,
+    State,
+)
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
+from wasmline.consumer.handler_adapters import executor_for
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
 from wasmline.consumer.state.calls import Call
 from wasmline.consumer.timings import Timings
+from wasmline.topic_partitions import TopicPartition
 
+TIMEOUT_S = 10.0
 RECORDS = 3_000
 HOUR_MS = 3_600_000
 OPTIONS = ConsumerOptions(topics=("in",), group_id="g", max_concurrency=2)
@@ -31,9 +45,11 @@ class Handlers:
 
     def submit(self, batches: Sequence[Any]) -> None:
         for batch in batches if self._quick else ():
-            for each in (batch, *batch.following_batches):
-                each.result = BatchResult()
-                self._mailbox.put(each)
+            following = batch
+            while following is not None:
+                following.result = BatchResult()
+                self._mailbox.put(following)
+                following = following.follow()
 
     def recall(self) -> Call | None:
         return None
@@ -193,3 +209,85 @@ def test_a_revoked_partition_does_not_wait_for_calls_that_no_worker_has_begun(
     ours.revoked([revoked])
     assert {work.partition for work in ours.work} == {kept}
     assert {batch.work.partition for batch in handlers.queued} == {kept}, "its workers have work meanwhile"
+
+
+def test_a_kept_partition_commits_while_a_revoked_one_waits_for_its_calls() -> None:
+    options = replace(
+        OPTIONS, max_concurrency=4, delivery=Delivery.EXACTLY_ONCE, commit_interval_ms=10, revoke_wait_ms=HOUR_MS
+    )
+    cluster, mailbox = MemoryCluster(), SimpleQueue[Any]()
+    cluster.create("in", partitions=2)
+    cluster.create("out")
+    slow, kept = TopicPartition("in", 0), TopicPartition("in", 1)
+    for number in range(100):
+        cluster.write(Output("in", b"", b"%d" % number, partition=kept.partition))
+    cluster.write(Output("in", b"", b"slow", partition=slow.partition))
+    revokes, ends = threading.Event(), threading.Event()
+
+    def handle(record: ConsumedRecord) -> Output | None:
+        if record.partition == kept.partition:
+            assert record.offset < 50 or revokes.wait(TIMEOUT_S)
+            return Output("out", b"")
+        assert ends.wait(TIMEOUT_S)
+        return None
+
+    backend = MemoryBackend(cluster, options)
+    executor = executor_for(handle, options, mailbox)
+    ours = control_loop.ControlLoop(options, backend, executor, mailbox)
+    backend.source.open(ours)
+    while not ours.work.in_flight_of([slow]) or ours.counters.records < 50:
+        ours.run_once()
+
+    def look() -> None:
+        time.sleep(0.1)  # the commit that a revocation begins with has begun
+        revokes.set()
+        until = time.monotonic() + TIMEOUT_S
+        while len(cluster.records("out")) < 100 and time.monotonic() < until:
+            time.sleep(0.01)
+        seen.append(len(cluster.records("out")))
+        ends.set()
+
+    seen: list[int] = []
+    looking = threading.Thread(target=look)
+    looking.start()
+    ours.revoked([slow])
+    looking.join()
+    executor.close(TIMEOUT_S)
+    assert seen == [100]
+
+
+def test_a_consumer_that_is_paused_has_not_stalled() -> None:
+    options = replace(OPTIONS, buffer_records=20)
+    cluster, mailbox = MemoryCluster(), SimpleQueue[Any]()
+    cluster.create("in")
+    for number in range(100):
+        cluster.write(Output("in", b"", b"%d" % number))
+    backend = MemoryBackend(cluster, options)
+    timings = Timings(check_interval_s=0.01)
+    ours = control_loop.ControlLoop(options, backend, Handlers(mailbox, quick=False), mailbox, timings)
+    ours.paused = True
+    backend.source.open(ours)
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        ours.run_once()
+    [partition] = ours.health(State.PAUSED).partitions
+    assert (partition.paused, partition.stalled_seconds) == (True, 0)
+
+
+def test_no_call_follows_a_long_one_in_a_consumer_that_is_paused() -> None:
+    cluster = MemoryCluster()
+    cluster.create("in")
+    for _ in range(100):
+        cluster.write(Output("in", b"", b"one"))
+    consumer = ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS))
+    begun = []
+
+    def handle(record: ConsumedRecord) -> None:
+        begun.append(record.offset)
+        if record.offset == 1:
+            consumer.pause()
+            threading.Timer(0.5, consumer.stop, kwargs={"drain": False}).start()
+        time.sleep(0.05)
+
+    consumer.run(handle)
+    assert begun == [0, 1]

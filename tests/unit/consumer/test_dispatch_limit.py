@@ -88,6 +88,19 @@ def test_an_idle_executor_has_no_long_calls() -> None:
     assert limit.max_in_flight == 4 + MAX_QUEUED_CALLS
 
 
+def test_outputs_of_one_call_that_are_large_are_enough_for_fewer() -> None:
+    counters = Counters()
+    limit = DispatchLimit(Workers(4), counters, OPTIONS)
+    for size in (0, 10_000, 0, 0):
+        for number in range(100):
+            limit.count_outputs(BatchResult([Output("out", b"x" * (0 if number else size))]))
+        counters.batches += 100
+        limit.update(0.0, 1)
+        if size:
+            assert limit.max_in_flight == 4 + 100
+    assert limit.max_in_flight == 4 + 400, "large ones count at once, and small ones by and by"
+
+
 @pytest.mark.parametrize(
     ("outputs", "expected"),
     [

@@ -22,7 +22,7 @@ from wasmline.consumer import (
 )
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
-from wasmline.consumer.runtime.executors import Mailbox
+from wasmline.consumer.runtime.executors import Mailbox, ThreadExecutor
 from wasmline.consumer.timings import Timings
 from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.topic_partitions import TopicPartition
@@ -231,3 +231,20 @@ def test_all_that_a_consumer_waits_for_at_its_end_shares_one_deadline(
     assert ends[0] - begun[0] < 2.0 + 1.0
     assert committed_at[0] - begun[0] < 2.0 + 0.5
     assert consumer.stuck == 1
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("owner", "step"), [(ThreadExecutor, "submit"), (control_loop.ControlLoop, "_handle")])
+def test_the_end_does_not_wait_for_calls_that_an_interruption_has_lost(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
+) -> None:
+    """Ctrl-C comes between any two steps: before calls are submitted, or before one that has returned is handled."""
+    whole = getattr(owner, step)
+
+    def interrupted(*arguments: Any) -> None:
+        monkeypatch.setattr(owner, step, whole)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS)).run(lambda record: None)

@@ -154,3 +154,14 @@ def test_what_a_failed_handler_had_in_its_variables_is_let_go_of() -> None:
     gc.collect()
     assert consumer.health().partitions[0].failing_keys == 3
     assert [each() for each in kept] == [None] * 3
+
+
+def test_nothing_is_kept_of_an_error_its_causes_or_the_members_of_a_group() -> None:
+    group = raised(ExceptionGroup("several", [nested(), raised(ExceptionGroup("more", [nested()]))]))
+    group.__context__ = raised(OSError("before"))
+    failure_log.forget_frames(group)
+    left: list[BaseException | None] = [group]
+    while left:
+        if (error := left.pop()) is not None:
+            assert error.__traceback__ is None
+            left += [error.__cause__, error.__context__, *getattr(error, "exceptions", ())]

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.state.offsets import InitialProgress
-from wasmline.consumer.state.work_manager import Batch, WorkManager
+from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S, Batch, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
@@ -375,6 +375,35 @@ def test_a_batch_that_is_recalled_is_the_next_again_with_what_followed_it() -> N
         it.put_back(batch)
     assert (it.in_flight, it.queued, [each.following for each in it]) == (0, 5, [0])
     assert [offsets(taken(it)) for _ in range(3)] == [[0], [3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "outputs", "follows"),
+    [
+        (0.0, [], True),
+        (MAX_FOLLOWED_CALL_S + 0.001, [], False),
+        (0.0, [b"x"] * 4, True),
+        (0.0, [b"x"] * 5, False),
+        (0.0, [b"x" * 100], True),
+        (0.0, [b"x" * 101], False),
+    ],
+)
+def test_what_follows_a_long_call_or_many_outputs_is_queued_again(
+    seconds: float, outputs: list[bytes], follows: bool
+) -> None:
+    it = work(batch_size=None, max_concurrency=2, buffer_records=40, buffer_bytes=1_000)
+    it.add([*records(range(3)), *records([3], b"b")])
+    first = it.take(0.0, 5)
+    assert first is not None
+    first.result, first.seconds = BatchResult([Output("out", value) for value in outputs]), seconds
+    followed = first.follow()
+    assert it.release(first, 0.0) == []
+    assert (followed is first.next) is follows
+    if follows:
+        assert (it.in_flight, it.queued) == (1, 2)
+    else:
+        assert (followed, it.in_flight, it.queued) == (None, 0, 3)
+        assert [offsets(taken(it)) for _ in range(2)] == [[3], [1]]
 
 
 def test_a_suspect_that_is_recalled_runs_alone_again() -> None:

@@ -51,6 +51,10 @@ MAX_KEY_RUN_RECORDS = 15
 """Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
 
 
+RETURN_TIMEOUT_S = 0.5
+"""Seconds for which a call that has a result is awaited after an interruption: it may be lost."""
+
+
 class ControlLoop:
     """One run of a consumer. ``run_once`` is one iteration of its loop; all methods are for one thread."""
 
@@ -106,6 +110,8 @@ class ControlLoop:
         self._next_commit = time.monotonic() + options.commit_interval
         self._draining = False
         self._ending = False
+        self._interrupted_at: float | None = None
+        """When an exception ended the loop: calls that were about to be submitted, or collected, may be lost."""
         self._failure: BaseException | None = None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
@@ -114,8 +120,7 @@ class ControlLoop:
         """Run one iteration; wait briefly if there is nothing to do."""
         now = time.monotonic()
         self._dispatch(now)
-        if (now >= self._next_commit or self.work.is_starved) and self._committer.commit():
-            self._next_commit = now + self._options.commit_interval
+        self._commit_when_due(now)
         if not self._draining:
             self._lifecycle.retry(now)
             if self._lifecycle.is_opening:
@@ -134,7 +139,7 @@ class ControlLoop:
         self._collect_commits()
         if now >= self._next_check:
             self._next_check = now + self._timings.check_interval_s
-            self._stalled.check(self.work, now)
+            self._stalled.check(() if self.paused else self.work, now)
             if self._limit is not None:
                 self._check_timeouts(self._limit, now)
 
@@ -148,12 +153,14 @@ class ControlLoop:
         """Whether all records that were read are done."""
         return not (self.work.in_flight or self.work.queued)
 
-    def finish(self, deadline: float) -> None:
+    def finish(self, deadline: float, *, is_interrupted: bool = False) -> None:
         """Dispatch nothing more, wait for the records in flight, and commit; then raise a deferred error.
 
         Completed records are committed before the wait, too: a process that ends may be killed meanwhile.
+        ``is_interrupted``: an exception, such as that of Ctrl-C, has ended an iteration at any step.
         """
         self._ending = True
+        self._interrupted_at = time.monotonic() if is_interrupted else None
         self._finish_partitions([work.partition for work in self.work], deadline)
         if self._failure is not None:
             raise self._failure
@@ -204,6 +211,10 @@ class ControlLoop:
 
     # -- progress -----------------------------------------------------------------------------------------------------
 
+    def _commit_when_due(self, now: float) -> None:
+        if (now >= self._next_commit or self.work.is_starved) and self._committer.commit():
+            self._next_commit = now + self._options.commit_interval
+
     def _collect_commits(self, timeout: float = 0.0) -> None:
         try:
             for work, failure in self._committer.collect(timeout).items():
@@ -223,6 +234,7 @@ class ControlLoop:
         while self._has_calls(partitions) and (left := deadline - time.monotonic()) > 0:
             self._collect_results(min(left, self._timings.busy_poll_interval_s))
             self._dispatch(time.monotonic())
+            self._commit_when_due(time.monotonic())
             self._collect_commits()
         self._collect_commits(max(self._timings.last_commit_timeout_s, deadline - time.monotonic()))
         deadline = time.monotonic() + self._timings.last_commit_retry_s
@@ -233,11 +245,19 @@ class ControlLoop:
             time.sleep(self._timings.last_commit_retry_interval_s)
 
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
-        """Return whether calls of these partitions are in flight, other than those that have timed out."""
-        if self._limit is None:
+        """Return whether calls of these partitions are in flight, other than those that are not awaited."""
+        if self._limit is None and self._interrupted_at is None:
             return self.work.in_flight_of(partitions) > 0
-        latest, now = self._limit + self._timings.check_interval_s, time.monotonic()
-        return any(batch.lasts(now) < latest for batch in self.work.calls(partitions))
+        now = time.monotonic()
+        return any(self._is_awaited(call, now) for call in self.work.calls(partitions))
+
+    def _is_awaited(self, call: Call, now: float) -> bool:
+        """Return whether a call in flight should still return: it has not timed out, and is not lost."""
+        if self._limit is not None and call.lasts(now) >= self._limit + self._timings.check_interval_s:
+            return False
+        if self._interrupted_at is None or call.is_running:
+            return True
+        return call.result is not None and now - self._interrupted_at < RETURN_TIMEOUT_S
 
     # -- records ------------------------------------------------------------------------------------------------------
 

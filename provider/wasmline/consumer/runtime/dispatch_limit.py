@@ -1,4 +1,4 @@
-"""Limits the calls in flight by the duration and the outputs of recent calls."""
+"""Limits the calls in flight by the mean duration and the most outputs of recent calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class DispatchLimit:
         self._outputs = _Budget(options.buffer_records)
         self._output_bytes = _Budget(options.buffer_bytes)
         self._seconds = _Budget(executor.workers * TARGET_QUEUE_S)
-        self._budgets = self._seconds, self._outputs, self._output_bytes
+        self._most_outputs = self._most_bytes = 0
+        """Outputs of one call, since the last update."""
         self._handler_seconds = 0.0
         self._returned = 0
         self._last_return = 0.0
@@ -43,8 +44,8 @@ class DispatchLimit:
     def count_outputs(self, result: BatchResult) -> None:
         """Count the outputs of a call that has returned."""
         if result.outputs:
-            self._outputs.sum += len(result.outputs)
-            self._output_bytes.sum += sum(output.size for output in result.outputs)
+            self._most_outputs = max(self._most_outputs, len(result.outputs))
+            self._most_bytes = max(self._most_bytes, sum(output.size for output in result.outputs))
 
     def update(self, now: float, in_flight: int) -> None:
         """Take the calls into account that have returned since the last update, and those that have not."""
@@ -52,10 +53,12 @@ class DispatchLimit:
             return
         if returned := self._counters.batches - self._returned:
             self._returned = self._counters.batches
-            self._seconds.sum = self._counters.handler_seconds - self._handler_seconds
+            self._seconds.update((self._counters.handler_seconds - self._handler_seconds) / returned)
             self._handler_seconds = self._counters.handler_seconds
-            for budget in self._budgets:
-                budget.update(returned)
+            # These may grow at once, and what is in flight by then cannot be stopped.
+            self._outputs.update(self._most_outputs, at_least=self._most_outputs)
+            self._output_bytes.update(self._most_bytes, at_least=self._most_bytes)
+            self._most_outputs = self._most_bytes = 0
             self._last_return = now
         elif not in_flight:
             self._last_return = now
@@ -64,7 +67,7 @@ class DispatchLimit:
             return
         else:
             self._seconds.average = max(self._seconds.average, now - self._last_return)
-        queued = min(budget.affordable_calls for budget in self._budgets)
+        queued = min(each.affordable_calls for each in (self._seconds, self._outputs, self._output_bytes))
         self.max_in_flight = max(self._executor.room, self._executor.workers + queued)
 
 
@@ -72,17 +75,14 @@ class _Budget:
     """A resource of which the calls that are queued may use so much together."""
 
     def __init__(self, limit: float) -> None:
-        self.sum = 0.0
-        """Use by the calls since the last update."""
         self.average = 0.0
-        """Average use of a call: a moving average, in which each update has a weight of one half."""
+        """Use of a call: a moving average, in which each update has a weight of one half."""
         self._limit = limit
         self._has_average = False
 
-    def update(self, calls: int) -> None:
-        latest = self.sum / calls
-        self.average = (self.average + latest) / 2 if self._has_average else latest
-        self.sum, self._has_average = 0.0, True
+    def update(self, latest: float, at_least: float = 0.0) -> None:
+        average = (self.average + latest) / 2 if self._has_average else latest
+        self.average, self._has_average = max(average, at_least), True
 
     @property
     def affordable_calls(self) -> int:

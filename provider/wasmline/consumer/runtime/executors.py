@@ -1,8 +1,8 @@
 """Runs handlers in threads or in one asyncio loop. Records go in as batches, and return through one mailbox.
 
 An executor does not change the work: of a batch it reads the records, and whether its partition is ``held``, and it
-returns every batch with its result, unless the batch is recalled. A following batch runs on the same worker, unless a
-record before it failed.
+returns every batch with its result, unless the batch is recalled. The same worker runs what ``Call.follow`` returns
+directly after a batch.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ThreadExecutor:
                 except BaseException as error:
                     batch.result = error
                 batch.seconds = clock() - begin
-            following = batch.following
+            following = batch.follow()
             mailbox.put(batch)
         if handle is not None and (close := getattr(handle, "close", None)):
             close()
@@ -232,7 +232,7 @@ class AsyncioExecutor:
                 batch.seconds = clock() - begin
                 if task.cancelling() and not self._ending:
                     await _absorb(task)
-            following = batch.following
+            following = batch.follow()
             mailbox.put(batch)
             try:
                 is_clean = context == clean

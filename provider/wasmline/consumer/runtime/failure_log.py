@@ -98,9 +98,15 @@ class FailureLog:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Drop the frames of an exception: their variables may hold any amount of memory."""
-    for each in (error, *_causes(error)):
-        BaseException.with_traceback(each, None)
+    """Drop the frames of an exception, of its causes and of a group's members: their variables may hold much memory."""
+    left, seen = [error], set()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            BaseException.with_traceback(each, None)
+            left += [cause for cause in (each.__cause__, each.__context__) if cause is not None]
+            left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
 def _stack(error: BaseException) -> traceback.StackSummary:

@@ -32,12 +32,16 @@ class Call:
         return not self.work.held
 
     @property
+    def is_running(self) -> bool:
+        """Whether its handler has been called, and has not returned."""
+        return self.began is not None and self.result is None
+
+    @property
     def first_offset(self) -> int:
         raise NotImplementedError
 
-    @property
-    def following(self) -> Call | None:
-        """The call that the same worker makes next."""
+    def follow(self) -> Call | None:
+        """Return the call that the same worker makes next. To be called once, by the worker, after this call."""
         return None
 
     def lasts(self, now: float) -> float:

@@ -46,6 +46,14 @@ MIN_CALL_ROWS = 64
 """Rows of a call below which a batch of columns is not divided: dividing costs as much as some handlers do."""
 
 
+FIRST_POLL_RECORDS = 10
+"""Maximum of records of a poll before it is known how large they are."""
+
+MAX_FOLLOWED_CALL_S = 0.01
+"""Seconds of a call beyond which its worker does not continue with those that follow: they would delay the records of
+other keys, and cannot be recalled."""
+
+
 class PartitionWork:
     """One partition in one assignment."""
 
@@ -119,7 +127,7 @@ class PartitionWork:
 class Batch(Call):
     """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("next", "records", "shards")
+    __slots__ = ("followed_outputs", "is_followed", "next", "records", "shards")
 
     result: BatchResult | BaseException | None
 
@@ -128,7 +136,12 @@ class Batch(Call):
         self.shards = shards
         self.records = records
         self.next: Batch | None = None
-        """The next batch of the same shard. A worker runs it directly after this one if every record succeeded."""
+        """The next batch of the same shard. A worker runs it directly after this one if every record succeeded, the
+        call was short, and its outputs are at most ``followed_outputs``."""
+        self.followed_outputs = (0, 0)
+        """A number, and bytes."""
+        self.is_followed = False
+        """The next batch has been begun."""
 
     def run(self, handle: Callable[[Sequence[ConsumedRecord]], BatchResult]) -> BatchResult:
         return handle(self.records)
@@ -146,12 +159,17 @@ class Batch(Call):
             yield shard, self.records[first:last]
             first = last
 
-    @property
-    def following(self) -> Batch | None:
-        """The batch that the same worker runs next."""
-        if self.next is None or not isinstance(self.result, BatchResult) or self.result.failures:
+    def follow(self) -> Batch | None:
+        result = self.result
+        if self.next is None or not isinstance(result, BatchResult) or result.failures:
             return None
-        return self.next
+        most, most_bytes = self.followed_outputs
+        self.is_followed = (
+            self.seconds <= MAX_FOLLOWED_CALL_S
+            and len(result.outputs) <= most
+            and sum(output.size for output in result.outputs) <= most_bytes
+        )
+        return self.next if self.is_followed else None
 
     @property
     def following_batches(self) -> Iterator[Batch]:
@@ -184,6 +202,9 @@ class WorkManager:
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._totals = PartitionTotals(options.buffer_records, options.buffer_bytes)
         self._changed = self._totals.changed
+        self._record_bytes = 0.0
+        """Average size of the records that were read last: a moving average, but at least that of the last poll. 0:
+        unknown."""
         self._paused_partitions = 0
         """Partitions that are paused."""
         self._departed: dict[TopicPartition, tuple[Shards, ColumnQueue]] = {}
@@ -235,6 +256,7 @@ class WorkManager:
         rewritten, which the caller has to find out. Return the first such offset of each partition.
         """
         again: dict[TopicPartition, int] = {}
+        count = total = 0
         for record in records:
             work = self._partitions.get((record.topic, record.partition))
             if work is None:
@@ -243,9 +265,12 @@ class WorkManager:
             if offsets.next is not None and offset < offsets.next:
                 again.setdefault(work.partition, offset)
             elif offsets.admit(offset):
-                work.bytes += record.size
+                size = record.size
+                work.bytes += size
                 work.shards.add(self._shard_of(record), record)
+                count, total = count + 1, total + size
             self._changed[work] = None
+        self._observe_sizes(count, total)
         return again
 
     def add_columns(self, read: Iterable[RecordColumns]) -> dict[TopicPartition, int]:
@@ -267,7 +292,13 @@ class WorkManager:
             work.bytes += new.size
             work.columns.add(new)
             self._changed[work] = None
+            self._observe_sizes(len(new), new.size)
         return again
+
+    def _observe_sizes(self, records: int, size: int) -> None:
+        if records:
+            latest = max(1.0, size / records)
+            self._record_bytes = max(latest, (self._record_bytes + latest) / 2)
 
     def take_columns(self) -> list[ColumnCall]:
         """Dispatch the next columns that may run, if there are any, to the workers that are free for them."""
@@ -443,27 +474,33 @@ class WorkManager:
 
     def _attach_following(self, batch: Batch, ahead: int, below: int | None) -> None:
         work, shards = batch.work, batch.shards
+        # The outputs of all that follow together fill the buffers once.
+        most = self._options.max_concurrency * ahead
+        followed_outputs = self._options.buffer_records // most, self._options.buffer_bytes // most
         for record in work.shards.take_following(shards[0], ahead, below):
             following = Batch(work, shards, [record])
+            batch.followed_outputs = followed_outputs
             batch.next, batch = following, following
             work.following += 1
 
     def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[FailedRecord]:
         """Take a batch back from its handler and unlock its shards; nothing of it counts as done before ``complete``.
 
-        Where another follows, that one is in flight now; of batches that follow a failure, none was begun.
+        Where a worker has begun another that follows, that one is in flight now. Otherwise those that follow are queued
+        again.
 
         ``failures`` are the records that failed, by their place in the batch. Those that the retry policy retries are
         queued again before the others of their shard; the others are returned.
         """
-        if batch.next is not None and not failures:
+        if batch.is_followed and batch.next is not None:
             batch.work.following -= 1
             self._changed[batch.work] = None
             batch.work.shards.advance(batch.shards[0], batch.next)
             return []
-        if not failures or batch.work.closed:
+        if (not failures and batch.next is None) or batch.work.closed:
             self._unlock(batch)
             return []
+        failures = failures or {}
         shards = self._end_in_flight(batch)
         dead_lettered: list[FailedRecord] = []
         first = 0
@@ -571,14 +608,13 @@ class WorkManager:
 
     @property
     def room(self) -> int:
-        """Records that may be read at once, if they are as large as those that are buffered; at least 1."""
+        """Records that may be read at once, if they are as large as those that were read last; at least 1."""
         self._totals.update()
-        records, size = self._totals.records, self._totals.bytes
         works = self._partitions.values()
-        room = records.poll_limit(works)
-        if records.total and size.total:
-            room = min(room, size.poll_limit(works) * records.total // size.total)
-        return max(1, room)
+        most = FIRST_POLL_RECORDS
+        if self._record_bytes:
+            most = int(self._totals.bytes.poll_limit(works) / self._record_bytes)
+        return max(1, min(self._totals.records.poll_limit(works), most))
 
     @property
     def is_starved(self) -> bool:

@@ -52,7 +52,8 @@ class MemoryTransactions:
                 with self._cluster.atomic():
                     self._run_transaction(writer, partition, outputs, progress)
             except (CommitFailed, OutputRefused) as error:
-                writer.abort()
+                with suppress(ProducerFenced):  # by the next owner, who has aborted it
+                    writer.abort()
                 failures[partition] = error
             except WasmlineError as error:
                 if self._writers.get(partition) is writer:
