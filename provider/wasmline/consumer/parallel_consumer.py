@@ -80,7 +80,10 @@ class ParallelConsumer:
         self._mailbox.put(None)
 
     def pause(self) -> None:
-        """Dispatch no record until ``resume``; the consumer stays a member of its group, and commits."""
+        """Dispatch no record until ``resume``; the consumer stays a member of its group, and commits.
+
+        A worker may still run up to 15 records that follow one of their key, while each takes up to 10 ms.
+        """
         self._paused = True
 
     def resume(self) -> None:
