@@ -16,9 +16,8 @@ from hypothesis.stateful import (
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.clients import MOMENTS
-from support.simulation.history import COUNTS, PLACES, History, Run, Violation
+from support.simulation.history import COUNTS, MODES, PLACES, History, Run, Violation
 
-MODES = [(m, d) for m in ("microbatch", "parallel") for d in ("exactly_once", "at_least_once")]
 EXACT = [each for each in MODES if each[1] == "exactly_once"]
 BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]
 FATES = ["plain", "committed", "aborted"]

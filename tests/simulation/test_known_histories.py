@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
 from support.simulation import world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import CONFIG, GROUP, INPUT, JOB, OUTPUT, History, Place
+from support.simulation.history import CONFIG, GROUP, INPUT, JOB, MODES, OUTPUT, History, Place
 from support.simulation.virtual import Process
 from wasmline.control import DriverClaim, JobTopic
 from wasmline.control.control_topics import JOBS
@@ -113,9 +111,7 @@ def test_partitions_of_one_virtual_shard_are_written_in_one_transaction() -> Non
     assert history.runs[-1].name_of_end == "succeeded"
 
 
-@pytest.mark.parametrize(
-    "mode", list(product(("microbatch", "parallel"), ("at_least_once", "exactly_once"))), ids="-".join
-)
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
 def test_a_topic_that_is_made_anew_while_a_batch_reads_it_is_named(mode: tuple[str, str]) -> None:
     """Not by what becomes of it: progress that is gone with the topic, or records that Spark finds missing."""
     ends = set()
@@ -133,9 +129,7 @@ def test_a_topic_that_is_made_anew_while_a_batch_reads_it_is_named(mode: tuple[s
     assert ends <= {"InvalidJob", "succeeded"}
 
 
-@pytest.mark.parametrize(
-    "mode", list(product(("microbatch", "parallel"), ("at_least_once", "exactly_once"))), ids="-".join
-)
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
 def test_a_topic_that_is_recreated_while_a_run_is_planned_is_named(mode: tuple[str, str]) -> None:
     """Not as progress that somebody has moved: the group's offsets went with the topic."""
     ends = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import CONFIG, GROUP, INPUT, JOB, OUTPUT, PLACES, History
+from support.simulation.history import CONFIG, GROUP, INPUT, JOB, MODES, OUTPUT, PLACES, History
 from wasmline.consumer import Output
 from wasmline.consumer.backends.memory import MemoryTransactionalProducer
 from wasmline.errors import HangingTransaction
@@ -19,7 +19,6 @@ from wasmline.topic_partitions import CommittedOffset, TopicPartition
 ID = f"wasmline.stream.{JOB}/{INPUT}/0"
 SOURCE = TopicPartition(INPUT, 0)
 TARGET = TopicPartition(OUTPUT, 0)
-MODES = [(mode, delivery) for mode in ("microbatch", "parallel") for delivery in ("exactly_once", "at_least_once")]
 EXACT = [each for each in MODES if each[1] == "exactly_once"]
 
 

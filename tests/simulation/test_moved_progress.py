@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import History, Place
+from support.simulation.history import MODES, History, Place
 
-MODES = list(product(("microbatch", "parallel"), ("at_least_once", "exactly_once")))
-PLAIN = MODES[0]
+PLAIN = "microbatch", "at_least_once"
 
 
 @pytest.mark.parametrize("by", [-2, 2], ids=["back", "ahead"])

@@ -42,6 +42,7 @@ INPUT, OUTPUT = "in", "out"
 WASM = b"module"
 KEYS = (b"a", b"b", b"c")
 SLOW_KEYS = (SLOW, *KEYS)
+MODES = [(mode, delivery) for mode in ("microbatch", "parallel") for delivery in ("exactly_once", "at_least_once")]
 
 PLACES = {
     "everywhere": (TopicPartition(OUTPUT, 0), OFFSETS),

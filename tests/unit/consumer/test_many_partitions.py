@@ -50,7 +50,7 @@ def test_an_iteration_costs_as_much_as_its_partitions_and_not_as_all(
     run: Callable[[WorkManager, int, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it = work(batch_size=10)
-    assert (it.queued, it.ready, it.due, it.is_starved, it.balance()) == (0, 0, None, False, ([], []))
+    assert (it.queued, it.ready, it.due, it.is_starved, it.room, it.balance()) == (0, 0, None, False, 10, ([], []))
     looked_at: list[TopicPartition] = []
 
     class Noting(PartitionWork):

@@ -50,7 +50,6 @@ MAX_POLL_COLUMN_RECORDS = 10_000
 MAX_KEY_RUN_RECORDS = 15
 """Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
 
-
 RETURN_TIMEOUT_S = 0.5
 """Seconds for which a call that has a result is awaited after an interruption: it may be lost."""
 
@@ -245,7 +244,7 @@ class ControlLoop:
             time.sleep(self._timings.last_commit_retry_interval_s)
 
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
-        """Return whether calls of these partitions are in flight, other than those that are not awaited."""
+        """Return whether calls of these partitions are in flight and awaited."""
         if self._limit is None and self._interrupted_at is None:
             return self.work.in_flight_of(partitions) > 0
         now = time.monotonic()

@@ -56,8 +56,9 @@ class DispatchLimit:
             self._seconds.update((self._counters.handler_seconds - self._handler_seconds) / returned)
             self._handler_seconds = self._counters.handler_seconds
             # These may grow at once, and what is in flight by then cannot be stopped.
-            self._outputs.update(self._most_outputs, at_least=self._most_outputs)
-            self._output_bytes.update(self._most_bytes, at_least=self._most_bytes)
+            for budget, most in ((self._outputs, self._most_outputs), (self._output_bytes, self._most_bytes)):
+                budget.update(most)
+                budget.raise_to(most)
             self._most_outputs = self._most_bytes = 0
             self._last_return = now
         elif not in_flight:
@@ -66,7 +67,7 @@ class DispatchLimit:
         elif not self._returned or now - self._last_return < STALLED_S:
             return
         else:
-            self._seconds.average = max(self._seconds.average, now - self._last_return)
+            self._seconds.raise_to(now - self._last_return)
         queued = min(each.affordable_calls for each in (self._seconds, self._outputs, self._output_bytes))
         self.max_in_flight = max(self._executor.room, self._executor.workers + queued)
 
@@ -80,9 +81,12 @@ class _Budget:
         self._limit = limit
         self._has_average = False
 
-    def update(self, latest: float, at_least: float = 0.0) -> None:
-        average = (self.average + latest) / 2 if self._has_average else latest
-        self.average, self._has_average = max(average, at_least), True
+    def update(self, latest: float) -> None:
+        self.average = (self.average + latest) / 2 if self._has_average else latest
+        self._has_average = True
+
+    def raise_to(self, use: float) -> None:
+        self.average = max(self.average, use)
 
     @property
     def affordable_calls(self) -> int:

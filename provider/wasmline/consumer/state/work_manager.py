@@ -45,7 +45,6 @@ limited."""
 MIN_CALL_ROWS = 64
 """Rows of a call below which a batch of columns is not divided: dividing costs as much as some handlers do."""
 
-
 FIRST_POLL_RECORDS = 10
 """Maximum of records of a poll before it is known how large they are."""
 
@@ -127,7 +126,7 @@ class PartitionWork:
 class Batch(Call):
     """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("followed_outputs", "is_followed", "next", "records", "shards")
+    __slots__ = ("followed_by", "followed_outputs", "next", "records", "shards")
 
     result: BatchResult | BaseException | None
 
@@ -140,8 +139,8 @@ class Batch(Call):
         call was short, and its outputs are at most ``followed_outputs``."""
         self.followed_outputs = (0, 0)
         """A number, and bytes."""
-        self.is_followed = False
-        """The next batch has been begun."""
+        self.followed_by: Batch | None = None
+        """The next batch, once its worker continues with it."""
 
     def run(self, handle: Callable[[Sequence[ConsumedRecord]], BatchResult]) -> BatchResult:
         return handle(self.records)
@@ -164,12 +163,13 @@ class Batch(Call):
         if self.next is None or not isinstance(result, BatchResult) or result.failures:
             return None
         most, most_bytes = self.followed_outputs
-        self.is_followed = (
+        if (
             self.seconds <= MAX_FOLLOWED_CALL_S
             and len(result.outputs) <= most
             and sum(output.size for output in result.outputs) <= most_bytes
-        )
-        return self.next if self.is_followed else None
+        ):
+            self.followed_by = self.next
+        return self.followed_by
 
     @property
     def following_batches(self) -> Iterator[Batch]:
@@ -276,6 +276,7 @@ class WorkManager:
     def add_columns(self, read: Iterable[RecordColumns]) -> dict[TopicPartition, int]:
         """Queue records that were read as columns, as ``add`` does."""
         again: dict[TopicPartition, int] = {}
+        count = total = 0
         for columns in read:
             work = self._partitions.get(columns.partition)
             if work is None:
@@ -292,7 +293,8 @@ class WorkManager:
             work.bytes += new.size
             work.columns.add(new)
             self._changed[work] = None
-            self._observe_sizes(len(new), new.size)
+            count, total = count + len(new), total + new.size
+        self._observe_sizes(count, total)
         return again
 
     def _observe_sizes(self, records: int, size: int) -> None:
@@ -492,10 +494,10 @@ class WorkManager:
         ``failures`` are the records that failed, by their place in the batch. Those that the retry policy retries are
         queued again before the others of their shard; the others are returned.
         """
-        if batch.is_followed and batch.next is not None:
+        if batch.followed_by is not None:
             batch.work.following -= 1
             self._changed[batch.work] = None
-            batch.work.shards.advance(batch.shards[0], batch.next)
+            batch.work.shards.advance(batch.shards[0], batch.followed_by)
             return []
         if (not failures and batch.next is None) or batch.work.closed:
             self._unlock(batch)
