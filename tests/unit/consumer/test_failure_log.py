@@ -79,11 +79,21 @@ class Unprintable(Exception):
         raise RuntimeError("no text")
 
 
+class Unlinked(Exception):
+    """Has attributes of its own by the names of Python's."""
+
+    __context__ = __suppress_context__ = __traceback__ = "text"  # type: ignore[assignment]
+
+    @property
+    def __cause__(self) -> Exception:  # type: ignore[override]
+        raise RuntimeError("no cause")
+
+
 def test_whatever_an_exception_is_it_can_be_logged_on_printable_lines(caplog: pytest.LogCaptureFixture) -> None:
     log = FailureLog()
     own = Unprintable()
     own.__cause__ = own
-    for error in (own, ValueError("x" * 2_000_000), ValueError("\ud800\x1b[31m\nforged line")):
+    for error in (own, Unlinked(), ValueError("x" * 2_000_000), ValueError("\ud800\x1b[31m\nforged line")):
         log.retried(failed(0), raised(error), 10.0)
         log.dead_lettered(failed(0), raised(error), 100.0)
     assert max(map(len, caplog.messages)) < 5_000
@@ -154,6 +164,14 @@ def test_what_a_failed_handler_had_in_its_variables_is_let_go_of() -> None:
     gc.collect()
     assert consumer.health().partitions[0].failing_keys == 3
     assert [each() for each in kept] == [None] * 3
+
+
+def test_the_frames_of_an_error_with_attributes_of_its_own_are_let_go_of() -> None:
+    error = raised(Unlinked())
+    trace = vars(BaseException)["__traceback__"]
+    assert trace.__get__(error) is not None
+    failure_log.forget_frames(error)
+    assert trace.__get__(error) is None
 
 
 def test_nothing_is_kept_of_an_error_its_causes_or_the_members_of_a_group() -> None:

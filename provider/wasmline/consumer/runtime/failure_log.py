@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 from wasmline import dead_letters
 from wasmline.consumer.records import ConsumedRecord, record_coordinates
@@ -105,13 +106,19 @@ def forget_frames(error: BaseException) -> None:
         if id(each) not in seen:
             seen.add(id(each))
             BaseException.with_traceback(each, None)
-            left += [cause for cause in (each.__cause__, each.__context__) if cause is not None]
+            causes = (_attribute(each, "__cause__"), _attribute(each, "__context__"))
+            left += [cause for cause in causes if cause is not None]
             left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+def _attribute(error: BaseException, name: str) -> Any:
+    """Return an attribute of Python's own, also of a class of exceptions that has another by its name."""
+    return vars(BaseException)[name].__get__(error)
 
 
 def _stack(error: BaseException) -> traceback.StackSummary:
     """Return the frames of an exception, from the handler's own on."""
-    trace = error.__traceback__
+    trace = _attribute(error, "__traceback__")
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(OURS):
         trace = trace.tb_next
     return traceback.extract_tb(trace, limit=-MAX_FRAMES)
@@ -125,7 +132,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield the causes and contexts of an exception, in turn."""
     seen = {id(error)}
     while True:
-        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        cause = _attribute(error, "__cause__")
+        if cause is None and not _attribute(error, "__suppress_context__"):
+            cause = _attribute(error, "__context__")
         if cause is None or id(cause) in seen:
             return
         seen.add(id(cause))
