@@ -30,7 +30,7 @@ from wasmline.consumer import (
 from wasmline.consumer.backends.kafka import transactions
 from wasmline.consumer.backends.kafka.file_descriptor_check import DESCRIPTORS
 from wasmline.consumer.partition_counters import PartitionCounters
-from wasmline.consumer.runtime.control_loop import MAX_KEY_RUN_RECORDS
+from wasmline.consumer.runtime.dispatch_limit import MAX_FOLLOWERS
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -1056,7 +1056,7 @@ def test_a_stop_finishes_what_was_read_or_what_is_in_flight(
         gate.set()
         running.join()
     done = len(ledger.seen)
-    assert done == 40 if drain else 1 <= done <= 1 + MAX_KEY_RUN_RECORDS
+    assert done == 40 if drain else 1 <= done <= 1 + MAX_FOLLOWERS
     assert ledger.offsets() == list(range(done))
     assert [left.offset for left in cluster.committed(group, topic).values()] == [done]
 
@@ -1534,9 +1534,17 @@ def test_a_topic_that_is_deleted_with_something_of_it_uncommitted_ends_and_loses
     ]
 
 
+class Ambiguous:
+    """Is neither true nor false, like an array of several numbers."""
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("ambiguous")
+
+
 NO_RECORDS: list[dict[str, Any]] = [
     {"value": {"amount": 1}},
     {"value": 5},
+    {"value": Ambiguous()},
     {"value": "\ud800"},
     {"value": b"", "key": 5},
     {"value": b"", "headers": {"trace": b"1"}},

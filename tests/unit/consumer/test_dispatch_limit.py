@@ -1,12 +1,16 @@
 """How many calls an executor is given at a time."""
 
+from dataclasses import replace
+
 import pytest
 
 from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import BatchResult, Output
-from wasmline.consumer.runtime.dispatch_limit import MAX_QUEUED_CALLS, DispatchLimit
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
+from wasmline.consumer.runtime.dispatch_limit import MAX_FOLLOWERS, MAX_QUEUED_CALLS, DispatchLimit
 from wasmline.consumer.state.calls import Call
+from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S, WorkManager
+from wasmline.topic_partitions import TopicPartition
 
 OPTIONS = ConsumerOptions(topics=("orders",), group_id="billing", buffer_records=10_000, buffer_bytes=1_000_000)
 
@@ -119,3 +123,43 @@ def test_calls_with_many_or_large_outputs_do_not_wait_by_the_hundred(outputs: li
         counters.batches += 100
         limit.update(0.0, 1)
     assert limit.max_in_flight == expected
+
+
+@pytest.mark.parametrize(
+    ("workers", "seconds", "outputs", "expected"),
+    [
+        (4, 0.0, [], MAX_FOLLOWERS),
+        (4, MAX_FOLLOWED_CALL_S, [], MAX_FOLLOWERS),
+        (4, MAX_FOLLOWED_CALL_S + 0.001, [], 0),
+        (1_000, 0.0, [Output("out", b"x")], 10),
+        (1_000, 0.0, [Output("out", b"x"), Output("out", b"x")], 5),
+        (4, 0.0, [Output("out", b"x" * 25_000)], 10),
+        (4, 0.0, [Output("out", b"x" * 250_001)], 0),
+    ],
+)
+def test_no_more_records_follow_than_a_worker_continues_with(
+    workers: int, seconds: float, outputs: list[Output], expected: int
+) -> None:
+    counters = Counters()
+    limit = DispatchLimit(Workers(workers), counters, OPTIONS)
+    assert limit.followers == MAX_FOLLOWERS
+    limit.count_outputs(BatchResult(outputs))
+    counters.batches, counters.handler_seconds = 100, 100 * seconds
+    limit.update(0.0, 1)
+    assert limit.followers == expected
+
+
+@pytest.mark.parametrize("outputs", [[Output("out", b"x")], [Output("out", b"x" * 99)] * 7])
+def test_a_worker_continues_where_outputs_are_as_those_before(outputs: list[Output]) -> None:
+    counters = Counters()
+    limit = DispatchLimit(Workers(1_000), counters, OPTIONS)
+    limit.count_outputs(BatchResult(outputs))
+    counters.batches = 100
+    limit.update(0.0, 1)
+    work = WorkManager(replace(OPTIONS, max_concurrency=1_000))
+    work.assign({TopicPartition("orders", 0): None})
+    work.add(ConsumedRecord("orders", 0, offset, b"a", b"") for offset in range(20))
+    first = work.take(0.0, limit.followers)
+    assert first is not None
+    first.set_result(BatchResult(outputs), 0.0)
+    assert first.follow() is first.next is not None

@@ -1,6 +1,7 @@
 """How a consumer ends: by its handlers, by a stop, and by a second one that will not wait for the rest."""
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +14,7 @@ from wasmline.consumer import (
     BatchResult,
     ConsumedRecord,
     ConsumerOptions,
+    Delivery,
     Ordering,
     Output,
     ParallelConsumer,
@@ -22,9 +24,12 @@ from wasmline.consumer import (
 )
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
+from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.executors import Mailbox, ThreadExecutor
+from wasmline.consumer.state.work_manager import Batch
 from wasmline.consumer.timings import Timings
 from wasmline.errors import CommitFailed, HandlerBroken
+from wasmline.offset_maps import decode
 from wasmline.topic_partitions import TopicPartition
 
 ONLY = TopicPartition("in", 0)
@@ -248,3 +253,57 @@ def test_the_end_does_not_wait_for_calls_that_an_interruption_has_lost(
     monkeypatch.setattr(owner, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS)).run(lambda record: None)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize(("owner", "step"), [(control_loop.ControlLoop, "_handle"), (Committer, "add_results")])
+def test_nothing_that_follows_a_record_is_done_before_it_after_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, owner: type, step: str, delivery: Delivery
+) -> None:
+    """A worker goes on with the records of a key, while Ctrl-C comes before an earlier one of them is handled."""
+    cluster, whole, calls = MemoryCluster(), getattr(owner, step), []
+    cluster.create("in")
+    cluster.create("out")
+    for number in range(12):
+        cluster.write(Output("in", b"%d" % number, key=b"a"))
+
+    def interrupted(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        whole(*arguments)
+
+    monkeypatch.setattr(owner, step, interrupted)
+    options = replace(OPTIONS, delivery=delivery)
+    with pytest.raises(KeyboardInterrupt):
+        ParallelConsumer(options, MemoryBackend(cluster, options)).run(lambda record: Output("out", record.value))
+    left = cluster.committed("g")[ONLY]
+    assert (left.offset, decode(left.metadata, left.offset)) == (2, (1, ())), "nothing above is done"
+    assert [record.value for record in cluster.records("out")] == [b"0", b"1"]
+
+
+@pytest.mark.timeout(60)
+def test_a_call_that_returns_long_after_an_interruption_is_waited_for(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_loop, "RETURN_TIMEOUT_S", 0.2)
+    interrupted = threading.Event()
+    follow = Batch.follow
+
+    def slow_follow(batch: Batch) -> Batch | None:
+        interrupted.wait()
+        time.sleep(0.1)  # between the return and the mailbox
+        return follow(batch)
+
+    def handle(record: ConsumedRecord) -> None:
+        if record.key == b"f":
+            interrupted.set()
+            raise SystemExit
+        interrupted.wait()
+        time.sleep(0.5)
+
+    monkeypatch.setattr(Batch, "follow", slow_follow)
+    with pytest.raises(SystemExit):
+        ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS)).run(handle)
+    assert cluster.committed("g")[ONLY].offset == 5

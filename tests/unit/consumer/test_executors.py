@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.executors import AsyncioExecutor, Executor, Mailbox, ThreadExecutor
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import HandlerCancelled
@@ -405,3 +405,25 @@ def test_what_was_recalled_holds_nobody_up(
     it.submit([third])
     expected = {batch.first_offset for batch in (first, second, third)} - {batch.first_offset for batch in back}
     assert {batch.first_offset for batch in got(mailbox, len(expected))} == expected
+
+
+class Immeasurable(Output):
+    """Has no size."""
+
+    @property
+    def size(self) -> int:
+        raise RuntimeError("no size")
+
+
+def test_a_call_comes_back_failed_if_it_cannot_be_told_whether_another_may_follow(
+    start: Callable[[Handle, int], Executor], mailbox: Mailbox
+) -> None:
+    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing"))
+    it.assign({ORDERS: None})
+    it.add(ConsumedRecord("orders", 0, offset, b"a", b"") for offset in range(2))
+    first = it.take(0.0, ahead=1)
+    assert first is not None
+    start(lambda records: BatchResult([Immeasurable("out", b"")]), 1).submit([first])
+    assert got(mailbox, 1) == [first]
+    assert isinstance(first.result, RuntimeError)
+    assert first.followed_by is None

@@ -448,3 +448,10 @@ def test_a_record_that_was_recalled_runs_with_others_unless_it_ran_alone() -> No
     it.put_back(taken(it))
     it.add([record(1), record(2)])
     assert offsets(taken(it)) == [0, 1, 2]
+
+
+def test_records_that_are_done_already_tell_how_large_others_are() -> None:
+    it = work(buffer_bytes=4_400)
+    it.assign({ORDERS: InitialProgress(0, 3, (0,))})
+    it.add(records([1, 2, 3]))
+    assert (it.queued, it.room) == (0, 100)

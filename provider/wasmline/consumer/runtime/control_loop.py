@@ -47,11 +47,8 @@ MAX_JOINED_BYTES = 1 << 30
 MAX_POLL_COLUMN_RECORDS = 10_000
 """Maximum of records that one poll returns as columns."""
 
-MAX_KEY_RUN_RECORDS = 15
-"""Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
-
 RETURN_TIMEOUT_S = 0.5
-"""Seconds for which a call that has a result is awaited after an interruption: it may be lost."""
+"""Seconds for which a call that has a result is awaited, once the loop was interrupted: it may be lost."""
 
 
 class ControlLoop:
@@ -256,7 +253,9 @@ class ControlLoop:
             return False
         if self._interrupted_at is None or call.is_running:
             return True
-        return call.result is not None and now - self._interrupted_at < RETURN_TIMEOUT_S
+        # One that was not begun is not awaited: it is lost, or a worker finds that its partition is held.
+        returned = call.returned
+        return returned is not None and now - max(returned, self._interrupted_at) < RETURN_TIMEOUT_S
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -303,7 +302,7 @@ class ControlLoop:
         if self.paused:
             return
         room = most - self.work.in_flight
-        ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
+        ahead = self._dispatch_limit.followers if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
         batches: list[Call] = [*self.work.take_batches(room, now, ahead, shrinking=is_full)]
         while not is_full and len(batches) < room and (calls := self.work.take_columns()):
@@ -334,7 +333,8 @@ class ControlLoop:
     def _handle(self, call: Call, now: float) -> None:
         try:
             if isinstance(call, Batch):
-                self._handle_result(call, now)
+                if call.is_next:  # or an exception has ended the loop before the one that it follows was done
+                    self._handle_result(call, now)
             elif isinstance(call, ColumnCall):
                 self._handle_columns(call, now)
         except BaseException as error:
@@ -356,10 +356,10 @@ class ControlLoop:
         if isinstance(result, BatchResult):
             self._dispatch_limit.count_outputs(result)
             failed = len(result.failures)
-            dead_lettered = self.work.release(batch, now, result.failures)
             self.counters.records += len(batch.records) - failed
             if not batch.work.closed:
                 self._committer.add_results(batch.work, *_succeeded(batch, result))
+            dead_lettered = self.work.release(batch, now, result.failures)  # what follows is the next only now
             if not failed:
                 return
             self.counters.failures += failed

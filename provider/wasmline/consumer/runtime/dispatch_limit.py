@@ -6,6 +6,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import BatchResult
 from wasmline.consumer.runtime.executors import Executor
+from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S
 
 TARGET_QUEUE_S = 0.002
 """Seconds of work to keep queued for each worker, if calls take as long as recent ones: twice the linger of the control
@@ -13,6 +14,9 @@ loop."""
 
 MAX_QUEUED_CALLS = 500
 """Maximum of calls that wait in an executor's queue because they are short."""
+
+MAX_FOLLOWERS = 15
+"""Maximum of records of the same key that run directly after one, so that none of them waits for the control loop."""
 
 STALLED_S = 0.02
 """If no call returns for so many seconds, calls are assumed to take at least as long."""
@@ -69,7 +73,18 @@ class DispatchLimit:
         else:
             self._seconds.raise_to(now - self._last_return)
         queued = min(each.affordable_calls for each in (self._seconds, self._outputs, self._output_bytes))
-        self.max_in_flight = max(self._executor.room, self._executor.workers + queued)
+        self.max_in_flight = max(self._executor.room, self._executor.workers + min(queued, MAX_QUEUED_CALLS))
+
+    @property
+    def followers(self) -> int:
+        """Maximum of records of the same key that run directly after one: so many that ``Batch.follow`` continues.
+
+        The outputs of those of all workers together fill the buffers once.
+        """
+        if self._seconds.average > MAX_FOLLOWED_CALL_S:
+            return 0
+        calls = min(self._outputs.affordable_calls, self._output_bytes.affordable_calls)
+        return min(MAX_FOLLOWERS, calls // self._executor.workers)
 
 
 class _Budget:
@@ -90,5 +105,5 @@ class _Budget:
 
     @property
     def affordable_calls(self) -> int:
-        """Calls that the limit is enough for, at most MAX_QUEUED_CALLS."""
-        return int(min(MAX_QUEUED_CALLS, self._limit / max(self.average, 1e-9)))
+        """Calls that the limit is enough for."""
+        return int(self._limit / max(self.average, 1e-9))

@@ -117,17 +117,18 @@ class ThreadExecutor:
             batch = following or _first(batches)
             if batch is None:
                 continue  # it was recalled
+            following = None
             if batch.is_wanted:
                 latest[name] = batch
                 batch.began = begin = clock()
                 try:
                     if handle is None:
                         handle = self._make()
-                    batch.result = copy_context().run(batch.run, handle)
+                    result = copy_context().run(batch.run, handle)
+                    batch.set_result(result, clock() - begin)
+                    following = batch.follow()
                 except BaseException as error:
-                    batch.result = error
-                batch.seconds = clock() - begin
-            following = batch.follow()
+                    batch.set_result(error, clock() - begin)
             mailbox.put(batch)
         if handle is not None and (close := getattr(handle, "close", None)):
             close()
@@ -221,18 +222,19 @@ class AsyncioExecutor:
                     return
                 await self._wait(task)
                 continue
+            following = None
             if batch.is_wanted:
                 batch.began = begin = clock()
                 try:
-                    batch.result = await call(batch.records)
+                    result = await call(batch.records)
+                    batch.set_result(result, clock() - begin)
+                    following = batch.follow()
                 except BaseException as error:
                     if self._ending and isinstance(error, asyncio.CancelledError):
                         raise
-                    batch.result = _handler_error(error)
-                batch.seconds = clock() - begin
+                    batch.set_result(_handler_error(error), clock() - begin)
                 if task.cancelling() and not self._ending:
                     await _absorb(task)
-            following = batch.follow()
             mailbox.put(batch)
             try:
                 is_clean = context == clean

@@ -16,15 +16,20 @@ class Call:
     def __init__(self, work: PartitionWork) -> None:
         self.work = work
         self.result: Any = None
-        """The result: None if it was not begun, an exception if it failed as a whole."""
+        """The result: None if it has not returned or was not begun, an exception if it failed as a whole."""
         self.began: float | None = None
         """Time of the handler's call, by ``time.monotonic``."""
         self.seconds = 0.0
-        """Duration of that call."""
+        """Duration of that call, once it has a result."""
 
     def run(self, handle: Any) -> Any:
         """Call a thread's handler with the records, and return its result."""
         raise NotImplementedError
+
+    def set_result(self, result: Any, seconds: float) -> None:
+        """Set what the handler returned, or its exception, and how long that took."""
+        self.seconds = seconds
+        self.result = result  # last: another thread reads the duration of what has a result
 
     @property
     def is_wanted(self) -> bool:
@@ -35,6 +40,11 @@ class Call:
     def is_running(self) -> bool:
         """Whether its handler has been called, and has not returned."""
         return self.began is not None and self.result is None
+
+    @property
+    def returned(self) -> float | None:
+        """Time of the handler's return, by ``time.monotonic``; None before."""
+        return None if self.began is None or self.result is None else self.began + self.seconds
 
     @property
     def first_offset(self) -> int:

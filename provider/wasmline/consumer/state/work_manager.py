@@ -158,6 +158,11 @@ class Batch(Call):
             yield shard, self.records[first:last]
             first = last
 
+    @property
+    def is_next(self) -> bool:
+        """Whether everything that it follows was released."""
+        return self.shards[0].batch is self
+
     def follow(self) -> Batch | None:
         result = self.result
         if self.next is None or not isinstance(result, BatchResult) or result.failures:
@@ -261,14 +266,13 @@ class WorkManager:
             work = self._partitions.get((record.topic, record.partition))
             if work is None:
                 continue  # it was fetched before the partition was revoked
-            offset, offsets = record.offset, work.offsets
+            offset, offsets, size = record.offset, work.offsets, record.size
+            count, total = count + 1, total + size
             if offsets.next is not None and offset < offsets.next:
                 again.setdefault(work.partition, offset)
             elif offsets.admit(offset):
-                size = record.size
                 work.bytes += size
                 work.shards.add(self._shard_of(record), record)
-                count, total = count + 1, total + size
             self._changed[work] = None
         self._observe_sizes(count, total)
         return again
@@ -281,6 +285,7 @@ class WorkManager:
             work = self._partitions.get(columns.partition)
             if work is None:
                 continue
+            count, total = count + len(columns), total + columns.size
             new, repeated = columns.above(work.offsets.next)
             if repeated is not None:
                 again.setdefault(work.partition, repeated)
@@ -293,7 +298,6 @@ class WorkManager:
             work.bytes += new.size
             work.columns.add(new)
             self._changed[work] = None
-            count, total = count + len(new), total + new.size
         self._observe_sizes(count, total)
         return again
 
@@ -476,7 +480,7 @@ class WorkManager:
 
     def _attach_following(self, batch: Batch, ahead: int, below: int | None) -> None:
         work, shards = batch.work, batch.shards
-        # The outputs of all that follow together fill the buffers once.
+        # Those of all workers together fill the buffers once.
         most = self._options.max_concurrency * ahead
         followed_outputs = self._options.buffer_records // most, self._options.buffer_bytes // most
         for record in work.shards.take_following(shards[0], ahead, below):
