@@ -72,14 +72,15 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) $(LONG) tests/fuzz tests/integration/wasm/test_go_memory.py \
 	  tests/integration/build/test_sdk_cpp.py tests/integration/build/test_cpp.py
 
-SUPERVISION := tests/chaos/test_supervision.py tests/chaos/test_evictions.py
+CHAOS_ALONE := $(wildcard tests/chaos/test_*broker*.py) tests/chaos/test_lease_drivers.py tests/chaos/test_lease_executors.py \
+  tests/chaos/test_supervision.py tests/chaos/test_evictions.py
 CHAOS := tests/chaos tests/integration/leases tests/integration/spark/test_parallel.py \
   tests/integration/provider/test_standalone.py tests/integration/provider/test_launcher.py tests/integration/spark/test_launcher_claims.py
 OTHER_LONG_FORMS := tests/soak tests/system/test_backfill.py tests/simulation/test_gate.py tests/integration/kafka/test_acls.py
 
 chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back, beside outside books (ROUNDS=10; about two hours)
-	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) --numprocesses 2 --dist loadfile $(SUPERVISION:%=--ignore=%) $(CHAOS)
-	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) $(SUPERVISION)  # alone: it has time limits
+	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) --numprocesses 2 --dist loadfile $(CHAOS_ALONE:%=--ignore=%) $(CHAOS)
+	@CHAOS_ROUNDS=$(ROUNDS) $(LONG) $(CHAOS_ALONE)  # alone: they have time limits, and up to three brokers each
 
 test-long: $(INSTALLED) ## the tests of which `make test` runs one of a kind, or leaves to the models (about half an hour)
 	@$(LONG) --numprocesses 2 --dist loadfile -m long $(CHAOS:%=--ignore=%) $(OTHER_LONG_FORMS:%=--ignore=%) tests
