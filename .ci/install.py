@@ -1,9 +1,9 @@
 """Installs the project and its locked dependencies into a virtual environment, and says what it is doing.
 
 There is a line at least every five seconds: the last one of the tool that runs, whose whole output follows if it fails.
-PySpark, which is built from its sources on one core, comes last: meanwhile the C++ toolchain compiles its standard
-library into the user's cache, as the first build of a transform would. Runs on the standard library alone; `dags` must
-be on PYTHONPATH.
+PySpark, which is built from its sources on one core, and an archive of Spark's classes come last: meanwhile the C++
+toolchain compiles its standard library into the user's cache, as the first build of a transform would. Runs on the
+standard library alone; `dags` must be on PYTHONPATH.
 """
 
 import os
@@ -20,6 +20,7 @@ LOCK = "requirements.lock"
 LAST = "pyspark"
 PROJECT = ["--no-deps", "--no-build-isolation", "-e", "."]
 LIBRARY = "compiling the C++ standard library for WebAssembly (once; about a minute of one core)"
+ARCHIVE = "archiving Spark's classes, with which it starts in half the time (once; about half a minute)"
 
 
 def run(progress, what, command):
@@ -65,6 +66,8 @@ def install_with_uv(progress, folder, command, scratch):
         ) as compiling,
     ):
         is_installed = run(progress, "installing PySpark", [*command, "--no-deps", "--require-hashes", "-r", LOCK])
+        if is_installed:  # whatever becomes of the archive
+            run(progress, ARCHIVE, [os.path.join(folder, "bin", "python"), "-P", "-m", "wasmline.local.class_archive"])
         progress.wait_for(LIBRARY)
     if compiling.returncode != 0:
         with open(log) as output:
