@@ -80,5 +80,6 @@ def write_class_archive() -> Path:
 if __name__ == "__main__":
     try:
         write_class_archive()
+        sys.stdout.write(f"SPARK_SUBMIT_OPTS={class_archive_options()}\n")
     except (PrerequisiteMissing, ServiceFailed) as error:
         sys.exit(f"{error}\n{getattr(error, 'log', '')}")
