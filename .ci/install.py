@@ -20,7 +20,7 @@ LOCK = "requirements.lock"
 LAST = "pyspark"
 PROJECT = ["--no-deps", "--no-build-isolation", "-e", "."]
 LIBRARY = "compiling the C++ standard library for WebAssembly (once; about a minute of one core)"
-ARCHIVE = "archiving Spark's classes, with which it starts in half the time (once; about half a minute)"
+ARCHIVE = "archiving Spark's classes for a faster start (once; about half a minute)"
 
 
 def run(progress, what, command):

@@ -1,4 +1,4 @@
-"""An archive of the classes of this machine's Spark, with which its JVMs start in half the time (JEP 350).
+"""An archive of the classes of this machine's Spark, with which its JVMs start in 60 % of the time (JEP 350).
 
 ``python -m wasmline.local.class_archive`` writes it into the environment of that Python: half a minute, 150 MB. An
 archive is of one Java and of one Spark in its place; with others a JVM starts as without it.
