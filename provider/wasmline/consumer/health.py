@@ -117,7 +117,8 @@ def partition_health(
     """Describe one partition with the end offset ``end``; ``limit`` is the seconds that a call may take."""
     base = work.offsets.base
     calls = work.calls
-    buffered = [shard.head if shard.in_flight else shard.records[0] for shard in work.shards]
+    # An exception such as that of Ctrl-C may leave a shard without records.
+    buffered = [shard.head if shard.in_flight else next(iter(shard.records), None) for shard in work.shards]
     first = min(filter(None, buffered), key=attrgetter("offset"), default=None)
     if first is None and work.columns.first is not None:
         first = work.columns.first.record(0)

@@ -31,9 +31,14 @@ class PartitionCounters:
     dead_letters: Counter[str] = field(default_factory=Counter)
 
     def count_dead_letter(self, output: Output) -> None:
-        """Count a dead letter."""
-        last = dict(output.headers)
-        error, reason = (
-            (last.get(name) or b"").decode(errors="replace") for name in (dead_letters.ERROR, dead_letters.REASON)
-        )
+        """Count a dead letter, also one of a handler's own, whatever its headers are."""
+        try:
+            last = dict(output.headers)
+        except (TypeError, ValueError):  # no client accepts these
+            last = {}
+        error, reason = (_text(last.get(name)) for name in (dead_letters.ERROR, dead_letters.REASON))
         self.dead_letters[dead_letters.label(error, reason, self.dead_letters)] += 1
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")

@@ -97,7 +97,7 @@ def test_outputs_of_one_call_that_are_large_are_enough_for_fewer() -> None:
     limit = DispatchLimit(Workers(4), counters, OPTIONS)
     for size in (0, 10_000, 0, 0):
         for number in range(100):
-            limit.count_outputs(BatchResult([Output("out", b"x" * (0 if number else size))]))
+            limit.count(0.0, BatchResult([Output("out", b"x" * (0 if number else size))]))
         counters.batches += 100
         limit.update(0.0, 1)
         if size:
@@ -119,10 +119,24 @@ def test_calls_with_many_or_large_outputs_do_not_wait_by_the_hundred(outputs: li
     limit = DispatchLimit(Workers(4), counters, OPTIONS)
     for _ in range(2):
         for _ in range(100):
-            limit.count_outputs(BatchResult(outputs))
+            limit.count(0.0, BatchResult(outputs))
         counters.batches += 100
         limit.update(0.0, 1)
     assert limit.max_in_flight == expected
+
+
+def followers_after(workers: int, *calls: tuple[float, list[Output]]) -> int:
+    """Return the followers after ten updates, in each of which these calls have returned: seconds and outputs."""
+    counters = Counters()
+    limit = DispatchLimit(Workers(workers), counters, replace(OPTIONS, max_concurrency=workers))
+    assert limit.followers == MAX_FOLLOWERS
+    for _ in range(10):
+        for seconds, outputs in calls:
+            limit.count(seconds, BatchResult(outputs))
+            counters.batches += 1
+            counters.handler_seconds += seconds
+        limit.update(0.0, 1)
+    return limit.followers
 
 
 @pytest.mark.parametrize(
@@ -140,23 +154,26 @@ def test_calls_with_many_or_large_outputs_do_not_wait_by_the_hundred(outputs: li
 def test_no_more_records_follow_than_a_worker_continues_with(
     workers: int, seconds: float, outputs: list[Output], expected: int
 ) -> None:
-    counters = Counters()
-    limit = DispatchLimit(Workers(workers), counters, OPTIONS)
-    assert limit.followers == MAX_FOLLOWERS
-    limit.count_outputs(BatchResult(outputs))
-    counters.batches, counters.handler_seconds = 100, 100 * seconds
-    limit.update(0.0, 1)
-    assert limit.followers == expected
+    assert followers_after(workers, (seconds, outputs)) == expected
+
+
+@pytest.mark.parametrize(
+    "rare", [(0.06, []), (0.0, [Output("out", b"x" * 500_000)]), (0.0, [Output("out", b"")] * 200)]
+)
+def test_long_calls_and_large_outputs_that_are_rare_end_no_other_sequence(rare: tuple[float, list[Output]]) -> None:
+    assert followers_after(64, *[(0.0, [])] * 4, rare) == MAX_FOLLOWERS
 
 
 @pytest.mark.parametrize("outputs", [[Output("out", b"x")], [Output("out", b"x" * 99)] * 7])
 def test_a_worker_continues_where_outputs_are_as_those_before(outputs: list[Output]) -> None:
     counters = Counters()
-    limit = DispatchLimit(Workers(1_000), counters, OPTIONS)
-    limit.count_outputs(BatchResult(outputs))
-    counters.batches = 100
-    limit.update(0.0, 1)
-    work = WorkManager(replace(OPTIONS, max_concurrency=1_000))
+    options = replace(OPTIONS, max_concurrency=1_000)
+    limit = DispatchLimit(Workers(1_000), counters, options)
+    for _ in range(10):
+        limit.count(0.0, BatchResult(outputs))
+        counters.batches += 1
+        limit.update(0.0, 1)
+    work = WorkManager(options)
     work.assign({TopicPartition("orders", 0): None})
     work.add(ConsumedRecord("orders", 0, offset, b"a", b"") for offset in range(20))
     first = work.take(0.0, limit.followers)

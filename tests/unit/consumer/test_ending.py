@@ -28,7 +28,7 @@ from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.executors import Mailbox, ThreadExecutor
 from wasmline.consumer.state.work_manager import Batch
 from wasmline.consumer.timings import Timings
-from wasmline.errors import CommitFailed, HandlerBroken
+from wasmline.errors import CommitFailed, HandlerBroken, RecordGivenUp
 from wasmline.offset_maps import decode
 from wasmline.topic_partitions import TopicPartition
 
@@ -307,3 +307,103 @@ def test_a_call_that_returns_long_after_an_interruption_is_waited_for(
     with pytest.raises(SystemExit):
         ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS)).run(handle)
     assert cluster.committed("g")[ONLY].offset == 5
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_an_error_in_results_does_not_make_an_ending_consumer_wait(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, delivery: Delivery
+) -> None:
+    """With an end of ten minutes."""
+    options = replace(OPTIONS, delivery=delivery)
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    whole, together = Committer.add_results, threading.Barrier(len(KEYS))
+
+    def broken(self: Committer, *arguments: Any) -> None:
+        if consumer._stopping:
+            raise MemoryError
+        whole(self, *arguments)
+
+    def handle(record: ConsumedRecord) -> None:
+        together.wait()
+        consumer.stop(drain=False)
+        time.sleep(0.3)  # the consumer waits for this call when it returns
+
+    monkeypatch.setattr(Committer, "add_results", broken)
+    with pytest.raises(MemoryError):
+        consumer.run(handle)
+
+
+@pytest.mark.timeout(60)
+def test_a_dead_letter_of_the_handlers_own_is_counted_whatever_its_headers_are(cluster: MemoryCluster) -> None:
+    consumer = ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS))
+
+    def handle(record: ConsumedRecord) -> Output:
+        if record.key == b"f":
+            consumer.stop()
+        return Output("letters", b"", headers=[("wasmline.error", "text")])  # type: ignore[list-item]
+
+    consumer.run(handle)
+    assert len(cluster.records("letters")) == len(KEYS)
+    [partition] = consumer.health().partitions
+    assert partition.counts.dead_letters == {"text": len(KEYS)}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("with_outputs", [True, False])
+def test_no_record_is_done_before_an_earlier_one_of_its_key_whose_outputs_are_not_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, with_outputs: bool
+) -> None:
+    """A consumer that began there would handle the earlier one after the later one."""
+    cluster = MemoryCluster()
+    for name in ("in", "out", "slow"):
+        cluster.create(name)
+    for number in range(10):
+        cluster.write(Output("in", b"%d" % number, key=b"ab"[number % 2 :][:1]))
+    backend = MemoryBackend(cluster, OPTIONS)
+    write = backend.sink.write
+    consumer = ParallelConsumer(OPTIONS, backend, _timings=Timings(last_commit_timeout_s=0.1))
+
+    def hold(output: Output, *arguments: Any, **named: Any) -> None:
+        if output.topic != "slow":  # its leader does not answer
+            write(output, *arguments, **named)
+
+    def handle(record: ConsumedRecord) -> Output | None:
+        if record.offset >= 8:
+            consumer.stop()
+        if record.offset == 4:
+            return Output("slow", record.value)
+        return Output("out", record.value) if with_outputs else None
+
+    monkeypatch.setattr(backend.sink, "write", hold)
+    consumer.run(handle)
+    left = cluster.committed("g")[ONLY]
+    assert (left.offset, decode(left.metadata, left.offset)) == (4, (9, (4, 6, 8))), "b is done, and a from 4 on is not"
+
+
+@pytest.mark.timeout(60)
+def test_without_a_dead_letter_topic_nothing_of_a_key_is_written_before_a_rejected_output(
+    cluster: MemoryCluster,
+) -> None:
+    cluster.create("out", max_message_bytes=10_000)
+    for number in range(20):
+        cluster.write(Output("in", b"", key=KEYS[number % len(KEYS)]))
+    options = replace(
+        OPTIONS, delivery=Delivery.EXACTLY_ONCE, dead_letter_topic=None, commit_interval_ms=600_000, max_concurrency=2
+    )
+    handled: list[int] = []
+
+    def handle(record: ConsumedRecord) -> Output:
+        handled.append(record.offset)
+        if len(handled) == 26:
+            consumer.stop()
+        return Output("out", b"x" * (20_000 if record.offset == 8 else 1), key=b"%d" % record.offset)
+
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    with pytest.raises(RecordGivenUp):
+        consumer.run(handle)
+    written = sorted(int(record.key or b"") for record in cluster.records("out"))
+    same_key = range(8, 26, len(KEYS))
+    assert written == [offset for offset in range(26) if offset not in same_key]
+    left = cluster.committed("g")[ONLY]
+    assert (left.offset, decode(left.metadata, left.offset)) == (8, (25, tuple(same_key)))

@@ -174,6 +174,26 @@ def test_the_frames_of_an_error_with_attributes_of_its_own_are_let_go_of() -> No
     assert trace.__get__(error) is None
 
 
+class UnlistedGroup(ExceptionGroup[Exception]):
+    """Has other members than its own."""
+
+    @property
+    def exceptions(self) -> tuple[Exception, ...]:
+        raise RuntimeError("no members")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("neither true nor false")
+
+
+def test_a_group_with_attributes_of_its_own_fails_its_record_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    def breaks(record: ConsumedRecord) -> None:
+        raise UnlistedGroup("several", [nested()])
+
+    consumer = run(breaks)
+    assert consumer.health().partitions[0].failing_keys == 3
+    assert caplog.text.count("UnlistedGroup('several (1 sub-exception)')") == 3
+
+
 def test_nothing_is_kept_of_an_error_its_causes_or_the_members_of_a_group() -> None:
     group = raised(ExceptionGroup("several", [nested(), raised(ExceptionGroup("more", [nested()]))]))
     group.__context__ = raised(OSError("before"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+COLUMNS = object()
+"""Stands for all shards of a partition, in place of one."""
+
 
 class AtLeastOnceCommitter(Committer):
-    """Writes outputs as they come. Their records are done when every in-sync replica has all of the outputs."""
+    """Writes outputs as they come. Their records are done when every in-sync replica has all of the outputs.
+
+    No record is done before an earlier one of its key, whose outputs may be acknowledged later: a consumer that began
+    there would handle the earlier one after the later one.
+    """
 
     def __init__(
         self, work: WorkManager, source: Source, sink: Sink, dead_letters: DeadLetterBuilder, counters: Counters
@@ -36,6 +43,8 @@ class AtLeastOnceCommitter(Committer):
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work whose outputs were not written, with the error."""
+        self._last: dict[PartitionWork, dict[Hashable, _Delivery]] = {}
+        """The last delivery of each shard, or of all with columns, that is not complete."""
         self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
         """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
@@ -51,10 +60,14 @@ class AtLeastOnceCommitter(Committer):
     def _take_results(
         self, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: Sequence[tuple[Output, Origin]]
     ) -> None:
-        if not outputs:
+        if not outputs and not self._last.get(work):
             self.work.complete(work, records)
             return
-        delivery = _Delivery(self, work, partial(self.work.complete, work, records), len(outputs))
+        complete = partial(self.work.complete, work, records)
+        delivery = self._delivery(work, complete, len(outputs), {self.work.shard_of(record) for record in records})
+        if not outputs:
+            delivery.delivered(0)
+            return
         alone = self.work.is_alone(work)
         for output, origin in outputs:
             self._sink.write(output, partial(delivery.answer, origin), alone=alone)
@@ -62,7 +75,8 @@ class AtLeastOnceCommitter(Committer):
     def _take_columns(
         self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
     ) -> None:
-        delivery = _Delivery(self, batch.work, partial(self.work.complete_columns, batch), len(outputs) + len(letters))
+        complete = partial(self.work.complete_columns, batch)
+        delivery = self._delivery(batch.work, complete, len(outputs) + len(letters), {COLUMNS})
         rows = outputs.batch.column("row")
         origins: dict[int, Origin] = {}
 
@@ -76,11 +90,28 @@ class AtLeastOnceCommitter(Committer):
             delivery.answer(origins[row], error)
 
         if not len(outputs) and not letters:
-            self.work.complete_columns(batch)
+            delivery.delivered(0)
         elif len(outputs):
             self._sink.write_columns(outputs, answer)
         for letter, origin in letters:
             self._sink.write(letter, partial(delivery.answer, origin))
+
+    def _delivery(
+        self, work: PartitionWork, complete: Callable[[], None], outputs: int, shards: Collection[Hashable]
+    ) -> _Delivery:
+        """Return a delivery that is complete after those before it of the same shards; with columns, after all."""
+        last = self._last.setdefault(work, {})
+        delivery = _Delivery(self, work, complete, outputs, shards)
+        delivery.follow(set(last.values()) if COLUMNS in shards else {last[s] for s in (*shards, COLUMNS) if s in last})
+        last.update(dict.fromkeys(shards, delivery))
+        return delivery
+
+    def completed(self, work: PartitionWork, delivery: _Delivery, shards: Collection[Hashable]) -> None:
+        """Forget a delivery."""
+        last = self._last.get(work, {})
+        for shard in shards:
+            if last.get(shard) is delivery:
+                del last[shard]
 
     def unwritten(
         self,
@@ -152,7 +183,8 @@ class AtLeastOnceCommitter(Committer):
         return {}
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        pass
+        for work in [work for work in self._last if work.partition in partitions]:
+            del self._last[work]
 
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
@@ -169,16 +201,31 @@ class AtLeastOnceCommitter(Committer):
 class _Delivery:
     """Waits for the answers to the outputs of one call. A record with a rejected output is dead-lettered."""
 
-    __slots__ = ("_committer", "_complete", "_dead_lettered", "_waiting", "_work")
+    __slots__ = ("_before", "_committer", "_complete", "_dead_lettered", "_following", "_shards", "_waiting", "_work")
 
     def __init__(
-        self, committer: AtLeastOnceCommitter, work: PartitionWork, complete: Callable[[], None], outputs: int
+        self,
+        committer: AtLeastOnceCommitter,
+        work: PartitionWork,
+        complete: Callable[[], None],
+        outputs: int,
+        shards: Collection[Hashable],
     ) -> None:
         self._committer = committer
         self._work = work
         self._complete = complete
         self._dead_lettered: list[Origin] = []
         self._waiting = outputs
+        self._shards = shards
+        self._before = 0
+        """Deliveries that are to be complete before it."""
+        self._following: list[_Delivery] = []
+
+    def follow(self, deliveries: Collection[_Delivery]) -> None:
+        """Be complete only after these."""
+        self._before += len(deliveries)
+        for each in deliveries:
+            each._following.append(self)
 
     def answer(self, origin: Origin, error: Exception | None) -> None:
         if error is not None and not any(origin is each for each in self._dead_lettered):
@@ -191,5 +238,14 @@ class _Delivery:
     def delivered(self, count: int) -> None:
         """Take the answers to so many outputs, which every in-sync replica has."""
         self._waiting -= count
-        if not self._waiting:
-            self._complete()
+        left = [self]
+        while left:
+            each = left.pop()
+            if each._waiting or each._before:
+                continue
+            each._complete()
+            each._committer.completed(each._work, each, each._shards)
+            following, each._following = each._following, []
+            for one in following:
+                one._before -= 1
+            left += following

@@ -344,7 +344,9 @@ class ControlLoop:
         """Raise an error that ends the consumer; while it ends, only after all other completed work is committed."""
         if not self._ending:
             raise error
-        self._failure = self._failure or error
+        self._failure = error if self._failure is None else self._failure
+        if self._interrupted_at is None:
+            self._interrupted_at = time.monotonic()
 
     def _handle_result(self, batch: Batch, now: float) -> None:
         result = batch.result
@@ -354,7 +356,7 @@ class ControlLoop:
         self.counters.batches += 1
         self.counters.handler_seconds += batch.seconds
         if isinstance(result, BatchResult):
-            self._dispatch_limit.count_outputs(result)
+            self._dispatch_limit.count(batch.seconds, result)
             failed = len(result.failures)
             self.counters.records += len(batch.records) - failed
             if not batch.work.closed:
@@ -380,7 +382,7 @@ class ControlLoop:
             errors.pop(record.offset, None)
             forget_frames(error)
         for record in batch.records:
-            if retried := errors.get(record.offset):
+            if (retried := errors.get(record.offset)) is not None:
                 self._failures.retried(record, retried, now)
                 forget_frames(retried)
 

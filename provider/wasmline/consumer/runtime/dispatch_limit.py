@@ -6,7 +6,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import BatchResult
 from wasmline.consumer.runtime.executors import Executor
-from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S
+from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S, followed_outputs
 
 TARGET_QUEUE_S = 0.002
 """Seconds of work to keep queued for each worker, if calls take as long as recent ones: twice the linger of the control
@@ -17,6 +17,9 @@ MAX_QUEUED_CALLS = 500
 
 MAX_FOLLOWERS = 15
 """Maximum of records of the same key that run directly after one, so that none of them waits for the control loop."""
+
+MIN_FOLLOWED_RATIO = 0.5
+"""Part of the calls after which a worker continues: with fewer, most records that follow would be queued again."""
 
 STALLED_S = 0.02
 """If no call returns for so many seconds, calls are assumed to take at least as long."""
@@ -38,6 +41,11 @@ class DispatchLimit:
         self._outputs = _Budget(options.buffer_records)
         self._output_bytes = _Budget(options.buffer_bytes)
         self._seconds = _Budget(executor.workers * TARGET_QUEUE_S)
+        self._followed_outputs = followed_outputs(options, MAX_FOLLOWERS)
+        self._followed = 0
+        """Calls, since the last update, after which a worker continues with any of MAX_FOLLOWERS."""
+        self._followed_ratio = 1.0
+        """Their part of all calls: a moving average."""
         self._most_outputs = self._most_bytes = 0
         """Outputs of one call, since the last update."""
         self._handler_seconds = 0.0
@@ -45,11 +53,15 @@ class DispatchLimit:
         self._last_return = 0.0
         """The last time at which calls had returned, or none was in flight."""
 
-    def count_outputs(self, result: BatchResult) -> None:
-        """Count the outputs of a call that has returned."""
+    def count(self, seconds: float, result: BatchResult) -> None:
+        """Count a call that has returned, with its duration and its outputs."""
+        outputs = size = 0
         if result.outputs:
-            self._most_outputs = max(self._most_outputs, len(result.outputs))
-            self._most_bytes = max(self._most_bytes, sum(output.size for output in result.outputs))
+            outputs, size = len(result.outputs), sum(output.size for output in result.outputs)
+            self._most_outputs = max(self._most_outputs, outputs)
+            self._most_bytes = max(self._most_bytes, size)
+        most, most_bytes = self._followed_outputs
+        self._followed += seconds <= MAX_FOLLOWED_CALL_S and outputs <= most and size <= most_bytes
 
     def update(self, now: float, in_flight: int) -> None:
         """Take the calls into account that have returned since the last update, and those that have not."""
@@ -59,6 +71,8 @@ class DispatchLimit:
             self._returned = self._counters.batches
             self._seconds.update((self._counters.handler_seconds - self._handler_seconds) / returned)
             self._handler_seconds = self._counters.handler_seconds
+            self._followed_ratio = (self._followed_ratio + self._followed / returned) / 2
+            self._followed = 0
             # These may grow at once, and what is in flight by then cannot be stopped.
             for budget, most in ((self._outputs, self._most_outputs), (self._output_bytes, self._most_bytes)):
                 budget.update(most)
@@ -77,10 +91,9 @@ class DispatchLimit:
 
     @property
     def followers(self) -> int:
-        """Maximum of records of the same key that run directly after one: so many that ``Batch.follow`` continues.
-
-        The outputs of those of all workers together fill the buffers once.
-        """
+        """Maximum of records of the same key that run directly after one: so many that ``Batch.follow`` continues."""
+        if self._followed_ratio >= MIN_FOLLOWED_RATIO:
+            return MAX_FOLLOWERS
         if self._seconds.average > MAX_FOLLOWED_CALL_S:
             return 0
         calls = min(self._outputs.affordable_calls, self._output_bytes.affordable_calls)

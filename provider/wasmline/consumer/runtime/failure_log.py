@@ -108,7 +108,8 @@ def forget_frames(error: BaseException) -> None:
             BaseException.with_traceback(each, None)
             causes = (_attribute(each, "__cause__"), _attribute(each, "__context__"))
             left += [cause for cause in causes if cause is not None]
-            left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            if issubclass(type(each), BaseExceptionGroup):
+                left += vars(BaseExceptionGroup)["exceptions"].__get__(each)
 
 
 def _attribute(error: BaseException, name: str) -> Any:

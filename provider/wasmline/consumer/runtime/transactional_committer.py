@@ -123,8 +123,8 @@ class TransactionalCommitter(Committer):
     def _put_substitute(self, work: PartitionWork, error: OutputRefused) -> bool:
         """Replace a rejected output; False: its partition has to be reopened.
 
-        Without a dead-letter topic its record becomes incomplete again, and RecordGivenUp is raised: the transaction
-        was aborted, and so was every one that had the record as done.
+        Without a dead-letter topic its record becomes incomplete again, as later ones of its key with outputs do, and
+        RecordGivenUp is raised: the transaction was aborted, and so was every one that had them as done.
         """
         rejected = self._sent[work][error.place]
         if isinstance(rejected, _WaitingColumns):
@@ -133,12 +133,26 @@ class TransactionalCommitter(Committer):
         try:
             substitute = self._substitute(work, rejected.origin, error)
         except RecordGivenUp:
-            self._outputs[work].replace(rejected, None)
-            work.offsets.undo(rejected.origin.records[0].offset)
+            self._undo(work, rejected)
             raise
         if substitute is not None:
             self._outputs[work].replace(rejected, _Waiting(*substitute, rejected.revision))
         return substitute is not None
+
+    def _undo(self, work: PartitionWork, rejected: _Waiting) -> None:
+        """Make a record incomplete again, and those done after it whose outputs would be written before its own."""
+        record, outputs = rejected.origin.records[0], self._outputs[work]
+        shard = self.work.shard_of(record)
+        undone = {id(rejected.origin): rejected}
+        for each in outputs.waiting:
+            if isinstance(each, _WaitingColumns):
+                work.uncertain = True  # they cannot be told apart: nothing more of the partition is committed
+            elif any(of.offset > record.offset and self.work.shard_of(of) == shard for of in each.origin.records):
+                undone.setdefault(id(each.origin), each)
+        for each in undone.values():
+            outputs.replace(each, None)
+            for of in each.origin.records:
+                work.offsets.undo(of.offset)
 
     def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
         return self._handle_error(commits, no_answer_error())

@@ -185,6 +185,15 @@ class Batch(Call):
             following = following.next
 
 
+def followed_outputs(options: ConsumerOptions, following: int) -> tuple[int, int]:
+    """Return how many outputs a call may have, and how many bytes, for its worker to continue with those that follow.
+
+    The outputs of so many following calls, in each worker, fill the buffers once.
+    """
+    calls = options.max_concurrency * following
+    return options.buffer_records // calls, options.buffer_bytes // calls
+
+
 class FailedRecord(NamedTuple):
     """A record that is not retried. Its offset is incomplete until ``WorkManager.complete``."""
 
@@ -198,7 +207,8 @@ class WorkManager:
     def __init__(self, options: ConsumerOptions, map_limits: OffsetMapLimits = DEFAULT_LIMITS) -> None:
         self.map_limits = map_limits
         self._options = options
-        self._shard_of = _shard_of(options.ordering, options.null_keys)
+        self.shard_of = _shard_of(options.ordering, options.null_keys)
+        """Returns a record's shard within its partition."""
         self._batch_size = options.batch_size or 1
         self._call_rows = min(FIRST_CALL_ROWS, self._batch_size)
         """Maximum rows of the next call with columns."""
@@ -272,7 +282,7 @@ class WorkManager:
                 again.setdefault(work.partition, offset)
             elif offsets.admit(offset):
                 work.bytes += size
-                work.shards.add(self._shard_of(record), record)
+                work.shards.add(self.shard_of(record), record)
             self._changed[work] = None
         self._observe_sizes(count, total)
         return again
@@ -404,7 +414,7 @@ class WorkManager:
         work.bytes -= sum(part.size for part in parts) if size is None else size
         for record in records:
             work.bytes += record.size
-            work.shards.add(self._shard_of(record), record)
+            work.shards.add(self.shard_of(record), record)
         self._changed[work] = None
         return records
 
@@ -480,12 +490,10 @@ class WorkManager:
 
     def _attach_following(self, batch: Batch, ahead: int, below: int | None) -> None:
         work, shards = batch.work, batch.shards
-        # Those of all workers together fill the buffers once.
-        most = self._options.max_concurrency * ahead
-        followed_outputs = self._options.buffer_records // most, self._options.buffer_bytes // most
+        most_outputs = followed_outputs(self._options, ahead)
         for record in work.shards.take_following(shards[0], ahead, below):
             following = Batch(work, shards, [record])
-            batch.followed_outputs = followed_outputs
+            batch.followed_outputs = most_outputs
             batch.next, batch = following, following
             work.following += 1
 
@@ -696,7 +704,7 @@ class WorkManager:
                 dead_lettered.append(FailedRecord(record, error))
             else:
                 kept.append(record._replace(attempt=record.attempt + 1))
-                due, last = max(due, now + delay), last or error
+                due, last = max(due, now + delay), error if last is None else last
         if last is not None:
             shards.requeue_failed(shard, kept, due=due, error=last)
         return kept
