@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = object()
-"""Stands for all shards of a partition, in place of one."""
+ALL = object()
+"""Stands for all shards of a partition, in place of one: a batch of columns has records of any."""
+
+ALL_SHARDS = [ALL]
 
 
 class AtLeastOnceCommitter(Committer):
@@ -43,8 +46,8 @@ class AtLeastOnceCommitter(Committer):
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work whose outputs were not written, with the error."""
-        self._last: dict[PartitionWork, dict[Hashable, _Delivery]] = {}
-        """The last delivery of each shard, or of all with columns, that is not complete."""
+        self._last: dict[PartitionWork, dict[Hashable, _Delivery]] = defaultdict(dict)
+        """The last delivery of each shard that is not complete."""
         self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
         """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
@@ -64,7 +67,8 @@ class AtLeastOnceCommitter(Committer):
             self.work.complete(work, records)
             return
         complete = partial(self.work.complete, work, records)
-        delivery = self._delivery(work, complete, len(outputs), {self.work.shard_of(record) for record in records})
+        shards = [self.work.shard_of(record) for record in records]
+        delivery = self._delivery(work, complete, len(outputs), shards)
         if not outputs:
             delivery.delivered(0)
             return
@@ -76,7 +80,7 @@ class AtLeastOnceCommitter(Committer):
         self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
     ) -> None:
         complete = partial(self.work.complete_columns, batch)
-        delivery = self._delivery(batch.work, complete, len(outputs) + len(letters), {COLUMNS})
+        delivery = self._delivery(batch.work, complete, len(outputs) + len(letters), ALL_SHARDS)
         rows = outputs.batch.column("row")
         origins: dict[int, Origin] = {}
 
@@ -99,19 +103,20 @@ class AtLeastOnceCommitter(Committer):
     def _delivery(
         self, work: PartitionWork, complete: Callable[[], None], outputs: int, shards: Collection[Hashable]
     ) -> _Delivery:
-        """Return a delivery that is complete after those before it of the same shards; with columns, after all."""
-        last = self._last.setdefault(work, {})
-        delivery = _Delivery(self, work, complete, outputs, shards)
-        delivery.follow(set(last.values()) if COLUMNS in shards else {last[s] for s in (*shards, COLUMNS) if s in last})
-        last.update(dict.fromkeys(shards, delivery))
-        return delivery
-
-    def completed(self, work: PartitionWork, delivery: _Delivery, shards: Collection[Hashable]) -> None:
-        """Forget a delivery."""
-        last = self._last.get(work, {})
+        """Return a delivery that is complete only after those before it of its shards."""
+        last = self._last[work]
+        delivery = _Delivery(self, work, complete, outputs, shards, last)
+        if shards is ALL_SHARDS:
+            for each in last.values():
+                delivery.follow(each)
+            last.clear()
+        elif ALL in last:
+            delivery.follow(last[ALL])
         for shard in shards:
-            if last.get(shard) is delivery:
-                del last[shard]
+            if shard in last:
+                delivery.follow(last[shard])
+            last[shard] = delivery
+        return delivery
 
     def unwritten(
         self,
@@ -201,7 +206,17 @@ class AtLeastOnceCommitter(Committer):
 class _Delivery:
     """Waits for the answers to the outputs of one call. A record with a rejected output is dead-lettered."""
 
-    __slots__ = ("_before", "_committer", "_complete", "_dead_lettered", "_following", "_shards", "_waiting", "_work")
+    __slots__ = (
+        "_before",
+        "_committer",
+        "_complete",
+        "_dead_lettered",
+        "_following",
+        "_last",
+        "_shards",
+        "_waiting",
+        "_work",
+    )
 
     def __init__(
         self,
@@ -210,42 +225,48 @@ class _Delivery:
         complete: Callable[[], None],
         outputs: int,
         shards: Collection[Hashable],
+        last: dict[Hashable, _Delivery],
     ) -> None:
+        """``last``: the last delivery of each shard; this one leaves it once it is complete."""
         self._committer = committer
         self._work = work
         self._complete = complete
-        self._dead_lettered: list[Origin] = []
+        self._dead_lettered: Sequence[Origin] = ()
         self._waiting = outputs
         self._shards = shards
+        self._last = last
         self._before = 0
         """Deliveries that are to be complete before it."""
-        self._following: list[_Delivery] = []
+        self._following: list[_Delivery] | None = None
 
-    def follow(self, deliveries: Collection[_Delivery]) -> None:
-        """Be complete only after these."""
-        self._before += len(deliveries)
-        for each in deliveries:
-            each._following.append(self)
+    def follow(self, before: _Delivery) -> None:
+        """Be complete only after another."""
+        if before is not self:
+            self._before += 1
+            if before._following is None:
+                before._following = []
+            before._following.append(self)
 
     def answer(self, origin: Origin, error: Exception | None) -> None:
         if error is not None and not any(origin is each for each in self._dead_lettered):
             if not self._committer.unwritten(self._work, origin, error, self.answer):
                 return  # its records are never done, either
-            self._dead_lettered.append(origin)
+            self._dead_lettered = [*self._dead_lettered, origin]
             self._waiting += 1
         self.delivered(1)
 
     def delivered(self, count: int) -> None:
         """Take the answers to so many outputs, which every in-sync replica has."""
         self._waiting -= count
-        left = [self]
-        while left:
-            each = left.pop()
-            if each._waiting or each._before:
-                continue
+        complete = [] if self._waiting or self._before else [self]
+        while complete:
+            each = complete.pop()
             each._complete()
-            each._committer.completed(each._work, each, each._shards)
-            following, each._following = each._following, []
-            for one in following:
-                one._before -= 1
-            left += following
+            for shard in each._shards:
+                if each._last.get(shard) is each:
+                    del each._last[shard]
+            for following in each._following or ():
+                following._before -= 1
+                if not following._waiting and not following._before:
+                    complete.append(following)
+            each._following = None
