@@ -407,3 +407,22 @@ def test_without_a_dead_letter_topic_nothing_of_a_key_is_written_before_a_reject
     assert written == [offset for offset in range(26) if offset not in same_key]
     left = cluster.committed("g")[ONLY]
     assert (left.offset, decode(left.metadata, left.offset)) == (8, (25, tuple(same_key)))
+
+
+@pytest.mark.timeout(60)
+def test_without_a_dead_letter_topic_a_call_in_flight_writes_nothing_before_a_rejected_output_of_its_key(
+    cluster: MemoryCluster,
+) -> None:
+    cluster.create("out", max_message_bytes=10_000)
+    options = replace(OPTIONS, delivery=Delivery.EXACTLY_ONCE, dead_letter_topic=None, commit_interval_ms=20)
+    cluster.write(Output("in", b"", key=KEYS[0]))
+    cluster.write(Output("in", b"", key=KEYS[1]))
+
+    def handle(record: ConsumedRecord) -> Output:
+        if record.offset > len(KEYS) - 1:
+            time.sleep(0.5)  # meanwhile the output of the first is rejected
+        return Output("out", b"x" * (20_000 if record.offset == 0 else 1), key=b"%d" % record.offset)
+
+    with pytest.raises(RecordGivenUp):
+        ParallelConsumer(options, MemoryBackend(cluster, options)).run(handle)
+    assert sorted(int(record.key or b"") for record in cluster.records("out")) == [1, 2, 3, 4, 5, 7]

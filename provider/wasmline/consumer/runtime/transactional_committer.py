@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.consumer.backends.base import Transactions
@@ -48,6 +48,8 @@ class TransactionalCommitter(Committer):
         self._max_outputs = max_outputs
         self._max_bytes = max_bytes
         self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
+        self._given_up: dict[PartitionWork, set[Hashable]] = defaultdict(set)
+        """Shards of which nothing more is done, because an output of theirs was rejected."""
         self._sent: dict[PartitionWork, list[_Waiting | _WaitingColumns]] = {}
         """The contents of the last commit, but for what was committed."""
 
@@ -67,6 +69,8 @@ class TransactionalCommitter(Committer):
     ) -> None:
         if work.closed or work.uncertain:
             return
+        if work in self._given_up and any(self.work.shard_of(each) in self._given_up[work] for each in records):
+            return
         work.uncertain = True  # an exception in here would separate the records from their outputs
         self.work.complete(work, records)
         if outputs:
@@ -77,7 +81,7 @@ class TransactionalCommitter(Committer):
         self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
     ) -> None:
         work = batch.work
-        if work.closed or work.uncertain:
+        if work.closed or work.uncertain or work in self._given_up:
             return
         work.uncertain = True  # an exception in here would separate the records from their outputs
         self.work.complete_columns(batch)
@@ -143,6 +147,7 @@ class TransactionalCommitter(Committer):
         """Make a record incomplete again, and those done after it whose outputs would be written before its own."""
         record, outputs = rejected.origin.records[0], self._outputs[work]
         shard = self.work.shard_of(record)
+        self._given_up[work].add(shard)
         undone = {id(rejected.origin): rejected}
         for each in outputs.waiting:
             if isinstance(each, _WaitingColumns):
@@ -174,6 +179,8 @@ class TransactionalCommitter(Committer):
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._outputs if work.partition in partitions]:
             del self._outputs[work]
+        for work in [work for work in self._given_up if work.partition in partitions]:
+            del self._given_up[work]
         self._transactions.close(partitions)
 
     def _commit_call(
