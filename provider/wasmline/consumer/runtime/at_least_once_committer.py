@@ -189,7 +189,7 @@ class AtLeastOnceCommitter(Committer):
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._last if work.partition in partitions]:
-            del self._last[work]
+            self._last.pop(work).clear()  # each of the deliveries refers to it
 
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
