@@ -67,7 +67,7 @@ def install_with_uv(progress, folder, command, scratch):
     ):
         is_installed = run(progress, "installing PySpark", [*command, "--no-deps", "--require-hashes", "-r", LOCK])
         if is_installed:  # whatever becomes of the archive
-            run(progress, ARCHIVE, [os.path.join(folder, "bin", "python"), "-P", "-m", "wasmline.local.class_archive"])
+            run(progress, ARCHIVE, [os.path.join(folder, "bin", "python"), "-P", "-m", "wasmline.local.cds_archive"])
         progress.wait_for(LIBRARY)
     if compiling.returncode != 0:
         with open(log) as output:

@@ -9,7 +9,7 @@ import pytest
 from support import file_order, rounds
 from support.machine_stalls import MachineStalls, rerun_after_stalls
 from support.short_lived_jvms import JDK_JAVA_OPTIONS
-from wasmline.local.class_archive import class_archive_options
+from wasmline.local.cds_archive import cds_archive_options
 
 pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_provider.testing"]
 
@@ -20,7 +20,7 @@ TESTS_WITHOUT_SERVICES = {"unit", "property", "architecture", "contract", "simul
 
 if "WASMLINE_LONG" not in os.environ:
     os.environ.setdefault("JDK_JAVA_OPTIONS", JDK_JAVA_OPTIONS)  # most of the suite's CPU time is that of JVMs
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", class_archive_options())
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", cds_archive_options())
 
 STALLS = MachineStalls()
 

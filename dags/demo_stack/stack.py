@@ -16,7 +16,7 @@ from demo_stack.progress_lines import Progress
 from wasmline.errors import LocalError
 from wasmline.kafka import KafkaConfig
 from wasmline.local import LocalKafka, connector_jars, find_java
-from wasmline.local.class_archive import class_archive_options
+from wasmline.local.cds_archive import cds_archive_options
 from wasmline_provider.local.airflow import LocalAirflow
 
 MARK = "pyproject.toml"
@@ -82,7 +82,7 @@ class Stack:
     def start(self, progress: Progress, *, detached: bool = False) -> None:
         """Start both, concurrently as far as they are independent; if one fails, stop the other."""
         find_java()
-        if options := class_archive_options():
+        if options := cds_archive_options():
             os.environ.setdefault("SPARK_SUBMIT_OPTS", options)  # Airflow and its tasks inherit it
         with ExitStack() as undo, ThreadPoolExecutor(2) as pool:
             preparing, connector = pool.submit(self.airflow.prepare), pool.submit(connector_jars)

@@ -149,7 +149,7 @@ class Committer(ABC):
         """Prepare to write the progress of these partitions, before it is read."""
 
     def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], result: BatchResult) -> None:
-        """Take released records that are not retried; they are done once their outputs are safe."""
+        """Take records that are not retried; they are done once their outputs are safe."""
         counts = self.counts[work.partition]
         counts.records += len(records)
         if not result.outputs:

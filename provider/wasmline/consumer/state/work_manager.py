@@ -564,7 +564,7 @@ class WorkManager:
         return []
 
     def complete(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
-        """Mark released records as done, together, unless their assignment is over."""
+        """Mark records as done, together, unless their assignment is over."""
         if work.closed:
             return
         self._changed[work] = None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wasmline.errors import ServiceFailed
-from wasmline.local.class_archive import class_archive_options, write_class_archive
+from wasmline.local.cds_archive import cds_archive_options, write_cds_archive
 from wasmline.local.installed_spark import spark_home, spark_release
 
 
@@ -24,9 +24,9 @@ def spark_version(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_sparks_jvms_use_the_archive() -> None:
-    if not class_archive_options():  # the installation has written it, unless it had no uv
-        write_class_archive()
-    asked = spark_version(class_archive_options())
+    if not cds_archive_options():  # the installation has written it, unless it had no uv
+        write_cds_archive()
+    asked = spark_version(cds_archive_options())
     assert asked.returncode == 0
     assert f"version {spark_release()}" in asked.stderr
     assert spark_version("-XX:SharedArchiveFile=/nowhere.jsa").returncode != 0
@@ -43,12 +43,12 @@ def test_a_spark_that_does_not_start_leaves_no_archive(tmp_path: Path, monkeypat
     monkeypatch.setenv("SPARK_HOME", str(home))
     monkeypatch.setattr(sys, "prefix", str(prefix))
     with pytest.raises(ServiceFailed, match="exit status 3") as failed:
-        write_class_archive()
+        write_cds_archive()
     assert failed.value.log == "no memory\n"
     assert list(prefix.iterdir()) == []
-    assert class_archive_options() == ""
+    assert cds_archive_options() == ""
 
 
 def test_without_java_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert class_archive_options() == ""
+    assert cds_archive_options() == ""
