@@ -1,5 +1,6 @@
 from collections.abc import Iterable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -193,6 +194,23 @@ def test_a_result_may_come_back_while_its_partition_is_elsewhere() -> None:
     it.assign({ORDERS: None})
     it.add(records([0]))
     assert drained(it) == [[0]]
+
+
+@pytest.mark.parametrize(("moment", "interrupted"), [("assign", "PartitionOffsets"), ("revoke", "Shards.successor")])
+def test_a_call_comes_back_after_ctrl_c_in_a_rebalance(
+    monkeypatch: pytest.MonkeyPatch, moment: str, interrupted: str
+) -> None:
+    it = work()
+    it.add(records([0]))
+    batch = taken(it)
+    if moment == "assign":
+        it.revoke([ORDERS])
+    with monkeypatch.context() as patch:
+        patch.setattr(f"wasmline.consumer.state.work_manager.{interrupted}", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            it.assign({ORDERS: None}) if moment == "assign" else it.revoke([ORDERS])
+    it.put_back(batch)
+    assert it.in_flight == 0
 
 
 def test_an_engine_need_not_begin_what_belongs_to_a_partition_that_is_gone_or_about_to_go() -> None:

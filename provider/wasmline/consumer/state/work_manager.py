@@ -238,9 +238,10 @@ class WorkManager:
     def assign(self, starts: Mapping[TopicPartition, InitialProgress | None]) -> None:
         """Begin an assignment of each partition at its committed progress; None: nothing was ever committed."""
         for partition, start in starts.items():
-            shards, columns = self._departed.pop(partition, (Shards(), ColumnQueue()))
+            shards, columns = self._departed.get(partition) or (Shards(), ColumnQueue())
             offsets = PartitionOffsets(start, self.map_limits)
             work = self._partitions[partition] = PartitionWork(partition, shards, columns, offsets)
+            self._departed.pop(partition, None)  # only now, or Ctrl-C would leave calls without their locks
             if self._most_characters is not None:
                 work.offsets.limit(self._most_characters)
             self._changed[work] = None
@@ -255,11 +256,11 @@ class WorkManager:
         """End the assignment of each partition. Records in flight keep their locks, and their results are ignored."""
         for work in self.of(partitions):
             work.held = work.closed = True
-            self._paused_partitions -= work.paused
-            del self._partitions[work.partition]
             locked, columns = work.shards.successor(), work.columns.successor()
             if len(locked) or columns.batch is not None:
                 self._departed[work.partition] = locked, columns
+            del self._partitions[work.partition]  # only now, or Ctrl-C would leave calls without their locks
+            self._paused_partitions -= work.paused
             self._changed[work] = None
 
     # -- records ---------------------------------------------------------------------------------------------------
