@@ -4,6 +4,8 @@ What holds after each step, exactly once: a record that is committed as done, by
 its outputs or one dead letter readable, each once; of any other record nothing is readable. At least once: a record
 that is committed as done has its outputs, or a dead letter, readable; and no output more often than a handler made it.
 
+Of both: no record is committed as done while an earlier one of its key is not.
+
 What else holds: a consumer that ends commits all that it knows to be done, unless the cluster fails; it commits no map
 that is as long as one that was refused; and while outputs wait that are as many or as large as they may be, only what
 lets them go is handed out. FUZZ_EXAMPLES is how many histories are tried.
@@ -317,6 +319,8 @@ class Commits(RuleBasedStateMachine):
         self.large, self.room, self.hangs = True, room, False
         self.letters = letters and dead_bytes == MOST_BYTES
         self.calls: Counter[bytes] = Counter()
+        self.named: set[bytes] = set()
+        """Records that the handler of a list named as failed."""
         """How often a handler was given a record."""
         self.start()
         self.produce(0, Random(1))
@@ -426,6 +430,8 @@ class Commits(RuleBasedStateMachine):
         failures: Mapping[int, Exception] = {
             place: OSError("one") for place in range(len(records)) if chance.random() < trouble / 2
         }
+        if len(records) > 1:
+            self.named.update(name(records[place]) for place in failures)
         rows = [
             (output, place)
             for place, record in enumerate(records)
@@ -597,6 +603,21 @@ class Commits(RuleBasedStateMachine):
                 record
             )
             assert bool(cut[name(record)]) == (bool(letter) and record.size > MOST_BYTES), record
+
+    @invariant()
+    def no_record_is_done_before_an_earlier_one_of_its_key(self) -> None:
+        """But for what the handler of a list says, and exactly once, for records without outputs."""
+        if self.options.ordering is Ordering.UNORDERED:
+            return
+        done = self.done()
+        left: dict[tuple[int, bytes | None], ConsumedRecord] = {}
+        for record in self.cluster.records("in"):
+            shard = record.partition, None if self.options.ordering is Ordering.PARTITION else record.key
+            if name(record) not in done:
+                if name(record) not in self.named:
+                    left.setdefault(shard, record)
+            elif not self.once or outputs_of(record, large=False):
+                assert shard not in left, (record, left[shard])
 
     @invariant()
     def nobody_writes_what_is_not_assigned(self) -> None:

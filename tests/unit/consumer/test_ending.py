@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -426,3 +426,93 @@ def test_without_a_dead_letter_topic_a_call_in_flight_writes_nothing_before_a_re
     with pytest.raises(RecordGivenUp):
         ParallelConsumer(options, MemoryBackend(cluster, options)).run(handle)
     assert sorted(int(record.key or b"") for record in cluster.records("out")) == [1, 2, 3, 4, 5, 7]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_outputs_of_several_records_tie_their_keys_together_when_one_of_them_is_rejected(with_rows: bool) -> None:
+    """Calls [a0] [b1, a2] [b3] [c4]: without a0 there is no a2, without that no b1, and without that no b3."""
+    cluster = MemoryCluster()
+    cluster.create("in")
+    cluster.create("out", max_message_bytes=10_000)
+    options = replace(
+        OPTIONS,
+        delivery=Delivery.EXACTLY_ONCE,
+        dead_letter_topic=None,
+        commit_interval_ms=600_000,
+        max_concurrency=1,
+        batch_size=4,
+    )
+    coming = [(b"b", b"a"), (b"b",), (b"c",)]  # the keys of the next calls
+
+    def produce(keys: Sequence[bytes]) -> None:
+        for key in keys:
+            cluster.write(Output("in", b"", key=key))
+
+    def handle(records: Sequence[ConsumedRecord], size: int = 1) -> Any:
+        if coming:
+            produce(coming.pop(0))
+        else:
+            consumer.stop()
+        outputs = [
+            Output("out", b"x" * (size if record.offset == 0 else 1), key=b"%d" % record.offset) for record in records
+        ]
+        if not with_rows:
+            return BatchResult(outputs)
+        return BatchResult([*outputs, Output("out", b"of all")], rows=[*range(len(records)), None])
+
+    def written() -> list[int]:
+        return [int(record.key) for record in cluster.records("out") if record.key]
+
+    produce([b"a"])
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    with pytest.raises(RecordGivenUp):
+        consumer.run(partial(handle, size=20_000))
+    assert written() == [4]
+    left = cluster.committed("g")[ONLY]
+    assert (left.offset, decode(left.metadata, left.offset)) == (0, (4, (0, 1, 2, 3)))
+
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    consumer.run(handle)
+    assert sorted(written()) == [0, 1, 2, 3, 4]
+    assert written().index(0) < written().index(2)
+    assert written().index(1) < written().index(3)
+
+
+@pytest.mark.timeout(60)
+def test_calls_without_outputs_that_wait_for_one_are_limited_like_records_that_wait() -> None:
+    cluster = MemoryCluster()
+    for name in ("in", "out"):
+        cluster.create(name)
+    for number in range(1_000):
+        cluster.write(Output("in", b"%d" % number, key=b"a"))
+    options = replace(OPTIONS, buffer_records=100, dead_letter_topic=None)
+    backend = MemoryBackend(cluster, options)
+    answers: list[Callable[[Exception | None], None]] = []
+
+    def hold(output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
+        answers.append(done)  # its leader does not answer
+
+    backend.sink.write = hold  # type: ignore[method-assign]
+    handled: list[int] = []
+
+    def handle(record: ConsumedRecord) -> Output | None:
+        handled.append(record.offset)
+        return None if record.offset else Output("out", b"x")
+
+    consumer = ParallelConsumer(options, backend)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(consumer.run, handle)
+        try:
+            while not any(each.paused for each in consumer.health().partitions):
+                assert not running.done()
+                time.sleep(0.05)
+            time.sleep(0.2)
+            assert 100 <= len(handled) <= 120, "some were in flight"
+            answers[0](None)
+            while len(handled) < 1_000:
+                time.sleep(0.05)
+        finally:
+            consumer.stop()
+        running.result()
+    assert cluster.committed("g")[ONLY].offset == 1_000

@@ -39,15 +39,24 @@ class AtLeastOnceCommitter(Committer):
     """
 
     def __init__(
-        self, work: WorkManager, source: Source, sink: Sink, dead_letters: DeadLetterBuilder, counters: Counters
+        self,
+        work: WorkManager,
+        source: Source,
+        sink: Sink,
+        dead_letters: DeadLetterBuilder,
+        counters: Counters,
+        max_without_outputs: int,
     ) -> None:
         super().__init__(work, dead_letters, counters)
         self._source = source
         self._sink = sink
+        self._max_without_outputs = max_without_outputs
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work whose outputs were not written, with the error."""
         self._last: dict[PartitionWork, dict[Hashable, _Delivery]] = defaultdict(dict)
         """The last delivery of each shard that is not complete."""
+        self._without_outputs: dict[PartitionWork, int] = defaultdict(int)
+        """Calls without outputs that wait for the outputs of earlier calls."""
         self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
         """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
@@ -55,7 +64,7 @@ class AtLeastOnceCommitter(Committer):
 
     @property
     def is_full(self) -> bool:
-        return self._sink.is_full
+        return self._sink.is_full or sum(self._without_outputs.values()) >= self._max_without_outputs
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         pass
@@ -105,6 +114,9 @@ class AtLeastOnceCommitter(Committer):
     ) -> _Delivery:
         """Return a delivery that is complete only after those before it of its shards."""
         last = self._last[work]
+        if not outputs:
+            self._without_outputs[work] += 1
+            complete = partial(self._complete_without_outputs, work, complete)
         delivery = _Delivery(self, work, complete, outputs, shards, last)
         if shards is ALL_SHARDS:
             for each in last.values():
@@ -117,6 +129,11 @@ class AtLeastOnceCommitter(Committer):
                 delivery.follow(last[shard])
             last[shard] = delivery
         return delivery
+
+    def _complete_without_outputs(self, work: PartitionWork, complete: Callable[[], None]) -> None:
+        if work in self._without_outputs:
+            self._without_outputs[work] -= 1
+        complete()
 
     def unwritten(
         self,
@@ -190,6 +207,7 @@ class AtLeastOnceCommitter(Committer):
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._last if work.partition in partitions]:
             self._last.pop(work).clear()  # each of the deliveries refers to it
+            self._without_outputs.pop(work, None)
 
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
@@ -231,7 +249,8 @@ class _Delivery:
         self._committer = committer
         self._work = work
         self._complete = complete
-        self._dead_lettered: Sequence[Origin] = ()
+        self._dead_lettered: dict[int, Origin] | None = None
+        """The records with a rejected output, by id."""
         self._waiting = outputs
         self._shards = shards
         self._last = last
@@ -248,10 +267,12 @@ class _Delivery:
             before._following.append(self)
 
     def answer(self, origin: Origin, error: Exception | None) -> None:
-        if error is not None and not any(origin is each for each in self._dead_lettered):
+        if error is not None and (self._dead_lettered is None or id(origin) not in self._dead_lettered):
             if not self._committer.unwritten(self._work, origin, error, self.answer):
                 return  # its records are never done, either
-            self._dead_lettered = [*self._dead_lettered, origin]
+            if self._dead_lettered is None:
+                self._dead_lettered = {}
+            self._dead_lettered[id(origin)] = origin
             self._waiting += 1
         self.delivered(1)
 

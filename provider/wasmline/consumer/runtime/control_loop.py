@@ -86,7 +86,9 @@ class ControlLoop:
                 options.buffer_bytes,
             )
         else:
-            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, dead_letters, self.counters)
+            self._committer = AtLeastOnceCommitter(
+                self.work, self._source, backend.sink, dead_letters, self.counters, options.buffer_records
+            )
         self._lifecycle = PartitionLifecycle(
             self.work,
             self._source,

@@ -127,8 +127,8 @@ class TransactionalCommitter(Committer):
     def _put_substitute(self, work: PartitionWork, error: OutputRefused) -> bool:
         """Replace a rejected output; False: its partition has to be reopened.
 
-        Without a dead-letter topic its record becomes incomplete again, as later ones of its key with outputs do, and
-        RecordGivenUp is raised: the transaction was aborted, and so was every one that had them as done.
+        Without a dead-letter topic its record becomes incomplete again, as ``_undo`` says, and RecordGivenUp is raised:
+        the transaction was aborted, and so was every one that had the record as done.
         """
         rejected = self._sent[work][error.place]
         if isinstance(rejected, _WaitingColumns):
@@ -144,20 +144,37 @@ class TransactionalCommitter(Committer):
         return substitute is not None
 
     def _undo(self, work: PartitionWork, rejected: _Waiting) -> None:
-        """Make a record incomplete again, and those done after it whose outputs would be written before its own."""
-        record, outputs = rejected.origin.records[0], self._outputs[work]
-        shard = self.work.shard_of(record)
-        self._given_up[work].add(shard)
-        undone = {id(rejected.origin): rejected}
-        for each in outputs.waiting:
-            if isinstance(each, _WaitingColumns):
-                work.uncertain = True  # they cannot be told apart: nothing more of the partition is committed
-            elif any(of.offset > record.offset and self.work.shard_of(of) == shard for of in each.origin.records):
-                undone.setdefault(id(each.origin), each)
-        for each in undone.values():
-            outputs.replace(each, None)
-            for of in each.origin.records:
-                work.offsets.undo(of.offset)
+        """Make a record incomplete again, and those done after it whose outputs would be written before its own.
+
+        Outputs of several records tie these together: none of them is done without the others.
+        """
+        outputs = self._outputs[work]
+        # The records of columns are not told apart: nothing more of the partition is committed.
+        is_uncertain = work.uncertain or any(isinstance(each, _WaitingColumns) for each in outputs.waiting)
+        work.uncertain = True  # an exception in here would separate the records from their outputs
+        waiting = {id(each.origin): each.origin for each in outputs.waiting if isinstance(each, _Waiting)}
+        waiting.pop(id(rejected.origin), None)
+        firsts: dict[Hashable, int] = {}  # the first incomplete offset of each shard
+        undone: dict[int, Origin] = {}
+        found = {id(rejected.origin): rejected.origin}
+        while found:
+            undone.update(found)
+            for origin in found.values():
+                for record in origin.records:
+                    shard = self.work.shard_of(record)
+                    firsts[shard] = min(record.offset, firsts.get(shard, record.offset))
+            found = {number: origin for number, origin in waiting.items() if self._follows(origin, firsts)}
+            for number in found:
+                del waiting[number]
+        self._given_up[work].update(firsts)
+        outputs.drop_of(undone)
+        work.offsets.undo(*{record.offset for origin in undone.values() for record in origin.records})
+        work.uncertain = is_uncertain
+
+    def _follows(self, origin: Origin, firsts: Mapping[Hashable, int]) -> bool:
+        """Return whether one of its records is the first incomplete one of its shard, or a later one."""
+        shards = ((firsts.get(self.work.shard_of(record)), record.offset) for record in origin.records)
+        return any(first is not None and offset >= first for first, offset in shards)
 
     def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
         return self._handle_error(commits, no_answer_error())
@@ -260,15 +277,21 @@ class _Outputs:
         """Drop the outputs committed with ``revision``; idempotent."""
         self._keep([each for each in self.waiting if each.revision > revision])
 
-    def replace(self, rejected: _Waiting, substitute: _Waiting | None) -> None:
+    def replace(self, rejected: _Waiting, substitute: _Waiting) -> None:
         """Write ``substitute`` in place of an output, and no other output of its record."""
-        kept: list[_Waiting | _WaitingColumns] = []
-        for each in self.waiting:
-            if each is rejected and substitute is not None:
-                kept.append(substitute)
-            elif isinstance(each, _WaitingColumns) or each.origin is not rejected.origin:
-                kept.append(each)
-        self._keep(kept)
+        self._keep(
+            [
+                substitute if each is rejected else each
+                for each in self.waiting
+                if each is rejected or isinstance(each, _WaitingColumns) or each.origin is not rejected.origin
+            ]
+        )
+
+    def drop_of(self, origins: Mapping[int, Origin]) -> None:
+        """Drop the outputs with these origins, given by id."""
+        self._keep(
+            [each for each in self.waiting if isinstance(each, _WaitingColumns) or id(each.origin) not in origins]
+        )
 
     def _keep(self, waiting: list[_Waiting | _WaitingColumns]) -> None:
         self.waiting = waiting

@@ -186,9 +186,10 @@ class PartitionOffsets:
             if self._range > self._limits.long_range_offsets * self._share:
                 self._measure()
 
-    def undo(self, offset: int) -> None:
-        """Mark a record as incomplete again. No commit that had it as done has reached the broker."""
-        self._incompletes = dict(sorted([*self._incompletes.items(), (offset, (offset,))]))
+    def undo(self, *offsets: int) -> None:
+        """Mark records as incomplete again. No commit that had one of them as done has reached the broker."""
+        undone = ((offset, (offset,)) for offset in offsets)
+        self._incompletes = dict(sorted([*self._incompletes.items(), *undone]))
         while self.highest_succeeded in self._incompletes:
             self.highest_succeeded -= 1
         self.revision += 1
