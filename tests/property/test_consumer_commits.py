@@ -319,9 +319,9 @@ class Commits(RuleBasedStateMachine):
         self.large, self.room, self.hangs = True, room, False
         self.letters = letters and dead_bytes == MOST_BYTES
         self.calls: Counter[bytes] = Counter()
+        """How often a handler was given a record."""
         self.named: set[bytes] = set()
         """Records that the handler of a list named as failed."""
-        """How often a handler was given a record."""
         self.start()
         self.produce(0, Random(1))
         self.produce(1, Random(2))

@@ -39,24 +39,15 @@ class AtLeastOnceCommitter(Committer):
     """
 
     def __init__(
-        self,
-        work: WorkManager,
-        source: Source,
-        sink: Sink,
-        dead_letters: DeadLetterBuilder,
-        counters: Counters,
-        max_without_outputs: int,
+        self, work: WorkManager, source: Source, sink: Sink, dead_letters: DeadLetterBuilder, counters: Counters
     ) -> None:
         super().__init__(work, dead_letters, counters)
         self._source = source
         self._sink = sink
-        self._max_without_outputs = max_without_outputs
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work whose outputs were not written, with the error."""
         self._last: dict[PartitionWork, dict[Hashable, _Delivery]] = defaultdict(dict)
         """The last delivery of each shard that is not complete."""
-        self._without_outputs: dict[PartitionWork, int] = defaultdict(int)
-        """Calls without outputs that wait for the outputs of earlier calls."""
         self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
         """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
@@ -64,7 +55,7 @@ class AtLeastOnceCommitter(Committer):
 
     @property
     def is_full(self) -> bool:
-        return self._sink.is_full or sum(self._without_outputs.values()) >= self._max_without_outputs
+        return self._sink.is_full
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         pass
@@ -75,12 +66,12 @@ class AtLeastOnceCommitter(Committer):
         if not outputs and not self._last.get(work):
             self.work.complete(work, records)
             return
-        complete = partial(self.work.complete, work, records)
         shards = [self.work.shard_of(record) for record in records]
-        delivery = self._delivery(work, complete, len(outputs), shards)
         if not outputs:
-            delivery.delivered(0)
+            self.work.keep_waiting(work, records)
+            self._delivery(work, partial(self.work.complete_waiting, work, records), 0, shards).delivered(0)
             return
+        delivery = self._delivery(work, partial(self.work.complete, work, records), len(outputs), shards)
         alone = self.work.is_alone(work)
         for output, origin in outputs:
             self._sink.write(output, partial(delivery.answer, origin), alone=alone)
@@ -114,9 +105,6 @@ class AtLeastOnceCommitter(Committer):
     ) -> _Delivery:
         """Return a delivery that is complete only after those before it of its shards."""
         last = self._last[work]
-        if not outputs:
-            self._without_outputs[work] += 1
-            complete = partial(self._complete_without_outputs, work, complete)
         delivery = _Delivery(self, work, complete, outputs, shards, last)
         if shards is ALL_SHARDS:
             for each in last.values():
@@ -129,11 +117,6 @@ class AtLeastOnceCommitter(Committer):
                 delivery.follow(last[shard])
             last[shard] = delivery
         return delivery
-
-    def _complete_without_outputs(self, work: PartitionWork, complete: Callable[[], None]) -> None:
-        if work in self._without_outputs:
-            self._without_outputs[work] -= 1
-        complete()
 
     def unwritten(
         self,
@@ -207,7 +190,6 @@ class AtLeastOnceCommitter(Committer):
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._last if work.partition in partitions]:
             self._last.pop(work).clear()  # each of the deliveries refers to it
-            self._without_outputs.pop(work, None)
 
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
@@ -249,7 +231,7 @@ class _Delivery:
         self._committer = committer
         self._work = work
         self._complete = complete
-        self._dead_lettered: dict[int, Origin] | None = None
+        self._dead_lettered: dict[int, Origin] = {}
         """The records with a rejected output, by id."""
         self._waiting = outputs
         self._shards = shards
@@ -267,11 +249,9 @@ class _Delivery:
             before._following.append(self)
 
     def answer(self, origin: Origin, error: Exception | None) -> None:
-        if error is not None and (self._dead_lettered is None or id(origin) not in self._dead_lettered):
+        if error is not None and id(origin) not in self._dead_lettered:
             if not self._committer.unwritten(self._work, origin, error, self.answer):
                 return  # its records are never done, either
-            if self._dead_lettered is None:
-                self._dead_lettered = {}
             self._dead_lettered[id(origin)] = origin
             self._waiting += 1
         self.delivered(1)

@@ -86,9 +86,7 @@ class ControlLoop:
                 options.buffer_bytes,
             )
         else:
-            self._committer = AtLeastOnceCommitter(
-                self.work, self._source, backend.sink, dead_letters, self.counters, options.buffer_records
-            )
+            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, dead_letters, self.counters)
         self._lifecycle = PartitionLifecycle(
             self.work,
             self._source,

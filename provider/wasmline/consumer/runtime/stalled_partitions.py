@@ -32,8 +32,9 @@ class StalledPartitions:
             elif not before.is_reported and now - before.since >= STALLED_S:
                 before = before._replace(is_reported=True)
                 logger.warning(
-                    "%s: its buffer is full, and none of its %d records was done for %.0f s: they wait for retries "
-                    "or for slow records of their keys, and no more are read; buffer_records and buffer_bytes limit it",
+                    "%s: its buffer is full, and none of its %d records was done for %.0f s: they wait for retries, "
+                    "for slow records of their keys or for outputs of these, and no more are read; buffer_records and "
+                    "buffer_bytes limit it",
                     work.partition,
                     work.buffered,
                     now - before.since,

@@ -69,6 +69,7 @@ class PartitionWork:
         "paused",
         "shards",
         "uncertain",
+        "waiting",
     )
 
     def __init__(
@@ -83,8 +84,10 @@ class PartitionWork:
         """Records in flight."""
         self.following = 0
         """Records that follow those."""
+        self.waiting = 0
+        """Records without outputs that wait for the outputs of earlier ones."""
         self.bytes = 0
-        """Bytes of the records that are queued or in flight."""
+        """Bytes of the records that are not done."""
         self.held = False
         """Nothing is dispatched any more, because the partition is about to be released."""
         self.closed = False
@@ -119,8 +122,8 @@ class PartitionWork:
 
     @property
     def buffered(self) -> int:
-        """Records that are queued or in flight."""
-        return self.queued + self.in_flight
+        """Records that are queued, in flight or waiting."""
+        return self.queued + self.in_flight + self.waiting
 
 
 class Batch(Call):
@@ -576,6 +579,16 @@ class WorkManager:
         for record in records:
             work.bytes -= record.size
         work.offsets.done(*[record.offset for record in records])
+
+    def keep_waiting(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
+        """Count records as buffered until ``complete_waiting``: they wait for the outputs of earlier ones."""
+        work.waiting += len(records)
+        self._changed[work] = None
+
+    def complete_waiting(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
+        """Do as ``complete`` does with records that were kept waiting."""
+        work.waiting -= len(records)
+        self.complete(work, records)
 
     def skip_to(self, work: PartitionWork, start: int, read: int) -> int:
         """Continue a partition at ``start``, as ``PartitionOffsets.skip_to`` does."""
