@@ -1,4 +1,4 @@
-"""The key-parallel consumer beside the Java library, pyrallel-consumer and one plain consumer, on the same broker.
+"""The key-parallel consumer beside the Java library, pyrallel-consumer, one plain consumer, and threads without any.
 
     make bench-consumer                                  # about ten minutes
     make bench-consumer ARGS="--quick"                   # less than three
@@ -58,9 +58,6 @@ PLAIN_RECORDS = 400
 
 SERIAL_SHARE = 0.3
 """The share of the records that a topic of one key has: half a minute per run would tell no more."""
-
-TIMES_NOTHING = 20
-"""How many times as many records have a handler that does nothing."""
 
 SHORT = 1.0
 """Seconds by the bound below which a workload has ROUNDS_OF_SHORT rounds: it may fall into one slow moment."""
@@ -128,10 +125,8 @@ class Bench:
         return PythonRival(name, Path(sys.executable), PLAIN_RECORDS if name == "plain" else None)
 
     def _topic(self, keys: int, work: Work) -> Topic:
-        records = self._options.records
-        if work.name == workload.NOTHING:
-            records *= TIMES_NOTHING
-        elif keys == 1:
+        records = self._options.records * work.times
+        if keys == 1:
             records = round(records * SERIAL_SHARE)
         if (keys, records) not in self._topics:
             self._topics[keys, records] = Topic(self._config, keys, records)

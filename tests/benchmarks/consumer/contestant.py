@@ -1,4 +1,5 @@
-"""The Python contestants, in a process of their own: ours with threads and asyncio, pyrallel-consumer, a plain one.
+"""The Python contestants, in a process of their own: ours with threads and asyncio, pyrallel-consumer, a plain one,
+and threads without a consumer.
 
 Each line of standard input is a job in JSON; each is answered by one line of JSON on standard output, the calls that
 the handler got and the CPU time. pyrallel-consumer needs another Python than ours, so nothing that one of them lacks is
@@ -14,8 +15,9 @@ import logging
 import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from consumer.calls import Calls
@@ -80,15 +82,44 @@ def run_until(consumer: Any, handler: Any, enough: threading.Event) -> None:
 
 def plain(job: Job, calls: Calls, group: str) -> None:
     """Run one consumer that handles one record after the other."""
-    from confluent_kafka import Consumer
-
-    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
-    consumer.subscribe([job.topic])
+    consumer = _subscribed(job, group)
     while not calls.enough.is_set():
         for message in consumer.consume(500, 0.1):
             if message.error() is None and not calls.enough.is_set():
                 calls.handle(*_at(message))
     consumer.close()
+
+
+def bare(job: Job, calls: Calls, group: str) -> None:
+    """Run as many threads, each with all records of its keys in a list: what threads of Python can do at most."""
+    consumer = _subscribed(job, group)
+    keys: dict[Any, list[tuple[int, int]]] = {}
+    read = 0
+    while read < job.records:
+        for message in consumer.consume(500, 0.1):
+            keys.setdefault((message.partition(), message.key()), []).append(_at(message))
+            read += 1
+    consumer.close()
+    turns = list(keys.values())
+    lists = [list(chain.from_iterable(turns[number :: job.concurrency])) for number in range(job.concurrency)]
+    workers = [threading.Thread(target=_handle_all, args=(calls, records)) for records in lists]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _handle_all(calls: Calls, records: Sequence[tuple[int, int]]) -> None:
+    for partition, offset in records:
+        calls.handle(partition, offset)
+
+
+def _subscribed(job: Job, group: str) -> Any:
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([job.topic])
+    return consumer
 
 
 def _at(message: Any) -> tuple[int, int]:
@@ -121,7 +152,7 @@ async def _pyrallel(job: Job, calls: Calls, group: str) -> None:
     await consumer.stop()
 
 
-CONTESTANTS = {"threads": threads, "asyncio": asyncio_, "plain": plain, "pyrallel": pyrallel}
+CONTESTANTS = {"threads": threads, "asyncio": asyncio_, "plain": plain, "bare": bare, "pyrallel": pyrallel}
 
 
 def main() -> None:

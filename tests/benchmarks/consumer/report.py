@@ -10,7 +10,7 @@ from consumer.figures import Figures
 from consumer.workload import NOTHING
 from rich.table import Table
 
-RIVALS = ("threads", "asyncio", "java", "pyrallel", "plain")
+RIVALS = ("threads", "asyncio", "java", "pyrallel", "plain", "bare")
 
 TRANSACTION_MS = 10.0
 """What a transaction may take."""
@@ -57,7 +57,7 @@ def ratios(cells: Sequence[Cell]) -> Table:
     """Return how ours compare: threads / asyncio in each column."""
     title = "threads / asyncio: times as fast, and shares of the bounds by nominal and by real calls"
     table = Table("workload", "C", title=title)
-    for heading in ("Java", "pyrallel", "plain", "of bound", "of real calls"):
+    for heading in ("Java", "pyrallel", "plain", "bare", "of bound", "of real calls"):
         table.add_column(heading, justify="right")
     for cell in cells:
         table.add_row(

@@ -19,16 +19,20 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a record takes, as Work.java reads it, and how many seconds that is by itself."""
+    """What a record takes, as Work.java reads it, and how many seconds that is by itself.
+
+    Its topics have ``times`` as many records as others, where calls are short.
+    """
 
     name: str
     text: str
     seconds: Callable[[int, int], float]
+    times: int = 1
 
 
 def none() -> Work:
     """Return no work at all: what is left is the consumer's own."""
-    return Work(name=NOTHING, text="none", seconds=lambda partition, offset: 0.0)
+    return Work(name=NOTHING, text="none", seconds=lambda partition, offset: 0.0, times=20)
 
 
 def sleep(most_us: int) -> Work:
@@ -42,7 +46,8 @@ def sleep(most_us: int) -> Work:
 
 def fixed(us: int) -> Work:
     """Return the same sleep for every record."""
-    return Work(name=f"sleep {us / 1_000:g} ms", text=f"fixed {us}", seconds=lambda partition, offset: us / 1e6)
+    name = f"sleep {us / 1_000:g} ms"
+    return Work(name=name, text=f"fixed {us}", seconds=lambda partition, offset: us / 1e6, times=5)
 
 
 def http(url: str, delay_us: int) -> Work:
