@@ -52,7 +52,7 @@ PIPELINE = Steps(
 )
 ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"enrich": demo_settings.ENRICH_JOB})
 
-ORDERS, SEQUENTIAL_ORDERS, PARTITIONS = 1_800, 600, 3
+ORDERS, SEQUENTIAL_ORDERS, PARTITIONS = 1_800, 300, 3
 CALL_DELAY_S = 0.05
 """Duration of a call of the service, in seconds."""
 
