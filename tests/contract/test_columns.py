@@ -233,7 +233,7 @@ def test_what_waits_for_a_retry_under_a_policy_of_ones_own_is_read_as_records(
 @DELIVERIES
 def test_two_guests_share_a_partition_and_each_key_stays_in_order(cluster: Cluster, group: str, delivery: str) -> None:
     topic, target = cluster.topic(), cluster.topic()
-    records = 400
+    records = 3_000  # several batches: one thread may make both calls of a batch
     cluster.write(*numbered(topic, records, keys=7))
     threads: dict[bytes | None, list[tuple[int, str]]] = {}
 

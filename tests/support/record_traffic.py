@@ -42,7 +42,10 @@ class _Loop:
 
 
 class Feed(_Loop):
-    """Writes ``record(n)`` for n = 0, 1, 2 … at so many a second; ``written`` is told of each that is in the topic."""
+    """Writes ``record(n)`` for n = 0, 1, 2 … at so many a second; ``written`` is told of each that is in the topic.
+
+    ``settings`` are of its producer.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,9 @@ class Feed(_Loop):
         rate: float,
         record: Callable[[int], Record],
         written: Callable[[int, Any], None] | None = None,
+        **settings: str,
     ) -> None:
-        self._producer = producer(config)
+        self._producer = producer(config, **settings)
         self._topic = topic
         self._rate = rate
         self._record = record

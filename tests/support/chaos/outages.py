@@ -21,6 +21,9 @@ RATE = 300
 
 KEYS = 40
 
+NOT_IDEMPOTENT = {"enable.idempotence": "false"}
+"""Of the producer: while leaders change, an idempotent one of librdkafka takes more than a core, which brokers need."""
+
 
 class OutageTimer:
     """How long a read_committed reader saw no output of some partition, for each fault."""
@@ -87,7 +90,7 @@ def at_work(harness: LeaseHarness) -> Iterator[OutageTimer]:
 
     stalls = OutageTimer(harness)
     with Watch(harness.config, [harness.output], stalls.seen):
-        with Feed(harness.config, harness.topic, RATE, record, written):
+        with Feed(harness.config, harness.topic, RATE, record, written, **NOT_IDEMPOTENT):
             harness.until(lambda: bool(harness.written), "the first record")
             stalls.go_on()
             yield stalls

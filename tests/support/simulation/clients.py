@@ -193,14 +193,17 @@ class MemoryProducer(Client):
         self._is_ending = self._is_ended = False
         """It was asked to be committed; it is committed, and this client does not know it yet."""
 
+    def fatal_error(self) -> KafkaError | None:
+        error = None if self._failure is None else self._failure.args[0]
+        return error if error is not None and error.fatal() else None
+
     def init_transactions(self, timeout: float = -1) -> None:
         cluster = self.environment.request(timeout, "report" if self._writes_reports else "fence")
         timeout_s = float(self.settings.get("transaction.timeout.ms", 60_000)) / 1_000
         self._writer = MemoryTransactionalProducer(cluster, str(self._id), timeout_s=timeout_s)
 
     def begin_transaction(self) -> None:
-        if self._failure is not None and self._failure.args[0].fatal():
-            raise self._failure
+        self._refuse_ended()
         if self._writer is None or self._is_begun:
             raise KafkaException(KafkaError(KafkaError._STATE, "no transaction can begin now"))
         self._is_begun, self._is_filled, self._is_ending, self._is_ended = True, False, False, False
@@ -287,8 +290,7 @@ class MemoryProducer(Client):
     def abort_transaction(self, timeout: float = -1) -> None:
         self._unsent.clear()
         self.environment.request(timeout)
-        if self._failure is not None and self._failure.args[0].fatal():
-            raise self._failure
+        self._refuse_ended()
         if self._is_ending and self._failure is None:
             raise KafkaException(KafkaError(KafkaError._STATE, "a commit is under way"))
         self._failure = None
@@ -331,6 +333,11 @@ class MemoryProducer(Client):
         for told, error, message in answers:
             told(error, message)
         return len(answers)
+
+    def _refuse_ended(self) -> None:
+        fatal = self.fatal_error()
+        if fatal is not None:
+            raise KafkaException(fatal)
 
     def _refuse_failed(self) -> None:
         if self._failure is not None:

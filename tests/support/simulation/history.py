@@ -23,6 +23,7 @@ from wasmline.consumer.backends.memory.partition_log import Transaction, Transac
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
+from wasmline.documents import decode
 from wasmline.errors import BrokerUnavailable
 from wasmline.job_offsets.resume_plan import claim_is_authoritative
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
@@ -218,6 +219,8 @@ class History:
         """The moment of what a run may fail of, when it happened last."""
         self._moves: list[Move] = []
         """What a run has to notice, or to set right."""
+        self._heard_claim: DriverClaim | None = None
+        """The newest claim that was heard of: by it the author of the next one knows what was done."""
         self._kept_since = 0.0
         """When the last run began that ended as it should: progress is no older than that."""
         self._goes_on_after_loss = False
@@ -462,7 +465,7 @@ class History:
     def _tear(self, run: Run) -> None:
         """Note that a run may have done what it has not committed."""
         run.is_disturbed = run.is_torn = True
-        self._judge_moves()
+        self._judge_moves(self._claim())
 
     # -- what else happens --------------------------------------------------------------------------------------------
 
@@ -501,7 +504,7 @@ class History:
         watching = {} if is_taken else {run.name: run.claims for run in self.alive if self._is_watching(run)}
         move = Move(place.partition, before, after, is_between=not self.alive, claims=watching)
         self._moves = [each for each in self._moves if each.partition != place.partition]
-        if watching or (move.is_between and self._is_noticed(move)):
+        if watching or (move.is_between and self._is_noticed(move, claim)):
             self._moves.append(move)
         else:
             self._excuse([move])
@@ -711,7 +714,7 @@ class History:
         claim = self._jobs.last_claim(JOB, str(self.cluster.topic(INPUT).id))
         return claim if claim is not None and claim.checkpoint else None
 
-    def _is_noticed(self, move: Move) -> bool:
+    def _is_noticed(self, move: Move, claim: DriverClaim | None) -> bool:
         """Say whether the next run has to notice a move, or to set it right, by what the last claim says it left.
 
         guarantees.md: after micro-batches at least once, what the group has "is set right by the next run"; "after
@@ -719,7 +722,6 @@ class History:
         ends; after a lease that was killed, no lower than where that began: how far it came is not known, and neither
         is what a batch left above an offset map of the parallel mode".
         """
-        claim = self._claim()
         if claim is None:
             return False  # no run has begun: the first one goes on where the group is
         if claim.topic_id != str(self.cluster.topic(INPUT).id) or claim_is_authoritative(claim):
@@ -753,10 +755,10 @@ class History:
         is_done = kept is not None and claim.batch_id in kept.commits
         return dict(claim.ends if is_done and claim.batch_id >= 0 else claim.offsets)
 
-    def _judge_moves(self) -> None:
-        """Excuse what was moved while a run was under way, where the next one cannot know of it."""
+    def _judge_moves(self, claim: DriverClaim | None) -> None:
+        """Excuse what was moved while a run was under way, where the next one cannot know of it by the last claim."""
         if watched := [each for each in self._moves if not each.is_between]:
-            self._excuse([each for each in watched if not self._is_noticed(each)])
+            self._excuse([each for each in watched if not self._is_noticed(each, claim)])
 
     def _see_end(self, run: Run) -> None:
         """Let an order to go on where the group is be given again where its run has not begun."""
@@ -868,7 +870,8 @@ class History:
     def _hear(self, key: bytes, value: bytes, name: str) -> None:
         """Hear of what a run wrote about its job: that it runs, or a claim, which takes the job from others."""
         author = next(run for run in self.runs if run.name == name)
-        if key == f"{JOB}/batch".encode() and b'"ended":false' in value and b'"batch_id":-1' not in value:
+        is_claim = key == f"{JOB}/batch".encode()
+        if is_claim and b'"ended":false' in value and b'"batch_id":-1' not in value:
             author.claims += 1
             self._judge_unnoticed(author)
         for run in self.runs:
@@ -877,13 +880,16 @@ class History:
                 run.has_begun = self._has_begun = True
                 if run.is_refused:
                     raise Violation(f"{run.name} begins after a release with other transactional ids")
-            if key == f"{JOB}/batch".encode() and run is not author and not run.is_over:
+            if is_claim and run is not author and not run.is_over:
                 if run.replaced_s is None:
                     run.replaced_s = self.runtime.seconds
                     run.steps = {each: each.steps for each in self._processes(run)}
                 run.is_torn = True
                 run.is_outlived |= not author.is_exact
-                self._judge_moves()
+                self._judge_moves(self._heard_claim)
+        if is_claim:
+            claim = decode(DriverClaim, value)
+            self._heard_claim = claim if claim.checkpoint else None
 
     def _read_outputs(self) -> None:
         """Read what is committed, also what an open transaction before it hides until the coordinator aborts that."""
@@ -921,7 +927,7 @@ class History:
             self._tear(run)
             self._check_failure(run, report)
             return
-        self._judge_moves()
+        self._judge_moves(self._claim())
         if not run.has_begun:
             return
         self._kept_since = run.began_s
@@ -942,6 +948,8 @@ class History:
 
     def _check_failure(self, run: Run, report: JobReport) -> None:
         others = bool(self.alive) or run is not self.runs[-1]
+        # It slept through the time that its first claim may take, or the transaction of that.
+        overslept = self._is_since(run, "sleep") and not run.has_begun
         expected = {
             "ProgressLost": self._may_fail_of(run, "lose"),
             "OffsetOutOfRange": self._may_fail_of(run, "retain")
@@ -949,12 +957,12 @@ class History:
             "GroupInUse": self.visitor is not None or self._is_since(run, "visit"),
             "DeploymentPaused": self._may_fail_of(run, "pause"),
             "Fenced": others,
-            "Conflict": others,  # it was fenced, and its order stands: a restart may succeed
+            "Conflict": others or overslept,  # it was fenced, and its order stands: a restart may succeed
             "ProducerFenced": others and not run.has_begun,
             "InvalidJob": run.is_refused or self._is_since(run, "recreate"),
             # Another run may have left a transaction open, and its task has not come to an end.
             "BrokerUnavailable": self._is_since(run, "outage") or others,
-            "KafkaError": self._is_since(run, "sleep") and not run.has_begun,  # its transaction has timed out
+            "KafkaError": overslept,
             "JobFailed": self._is_since(run, "outage"),
             "HangingTransaction": self.cluster.leader_epoch > 0,  # markers were lost
         }
