@@ -30,11 +30,20 @@ class BackgroundCall(Generic[T]):
         return self._done.wait(timeout)
 
     def result(self) -> T:
-        """Return the call's result, or raise its error, once it is done."""
+        """Return the call's result, or raise its error, once it is done; an error only once, and RuntimeError after it.
+
+        The frames of an error refer to this object: if it kept the error, only the garbage collector would free them.
+        """
         self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._result
+        error, self._error = self._error, None
+        if error is None:
+            if not hasattr(self, "_result"):
+                raise RuntimeError("the error of this call has been raised before")
+            return self._result
+        try:
+            raise error
+        finally:
+            del error
 
     def _run(self) -> None:
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from wasmline.consumer.columns import ColumnResult, OutputColumns, RecordColumns
 from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.state.calls import Call
 from wasmline.consumer.state.column_queue import ColumnBatch
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 
 RECORDS = 300
 FAILING = 13
@@ -98,6 +101,68 @@ def test_what_is_done_is_in_no_reference_cycle(
         running.until(lambda health: [each.settled for each in health.partitions] == [RECORDS])
         assert kept(garbage) == {}
     assert len({record.value for record in cluster.read(target)}) == RECORDS - 2
+
+
+@pytest.mark.parametrize("kind", ["one", "columns"])
+def test_a_transaction_whose_offsets_fail_is_in_no_reference_cycle(
+    real_cluster: Kafka, group: str, kind: str, garbage: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = LibrdkafkaOffsetStore.send_offsets
+
+    def send_late(*given: Any) -> None:
+        """Send them once an output was rejected, so that they are rejected, too."""
+        time.sleep(0.3)
+        send(*given)
+
+    monkeypatch.setattr(LibrdkafkaOffsetStore, "send_offsets", send_late)
+    topic, target, dead = real_cluster.topic(), real_cluster.topic(max_message_bytes=10_000), real_cluster.topic()
+    real_cluster.write(*numbered(topic, RECORDS, keys=7))
+    copies = Copies(target)
+    handler: Handler = ColumnHandlers(copies.one) if kind == "columns" else copies.one
+    options = ConsumerOptions(
+        topics=(topic,),
+        group_id=group,
+        delivery=Delivery.EXACTLY_ONCE,
+        batch_size=20 if kind == "columns" else None,
+        commit_interval_ms=20,
+        max_concurrency=2,
+        dead_letter_topic=dead,
+        retry=RetryPolicy(max_attempts=1),
+    )
+    with Running(real_cluster, options, handler) as running:
+        running.until(lambda health: [each.settled for each in health.partitions] == [RECORDS])
+        assert kept(garbage) == {}
+    assert len(real_cluster.read(dead)) == 2
+
+
+def test_outputs_that_are_rejected_together_are_in_no_reference_cycle(
+    real_cluster: Kafka, group: str, garbage: list[object]
+) -> None:
+    topic, target = real_cluster.topic(), real_cluster.topic(max_message_bytes=100_000)
+    is_limited, first, several = threading.Event(), 10, 50
+
+    def one(record: ConsumedRecord) -> Output:
+        if record.offset >= first:
+            assert is_limited.wait(TIMEOUT_S)
+        return Output(target, b"x" * 300)
+
+    options = ConsumerOptions(
+        topics=(topic,),
+        group_id=group,
+        delivery=Delivery.EXACTLY_ONCE,
+        commit_interval_ms=500,
+        max_concurrency=2,
+    )
+    with Running(real_cluster, options, one) as running:
+        real_cluster.write(*numbered(topic, first))
+        running.until(lambda health: [each.settled for each in health.partitions] == [first])
+        real_cluster.limit(target, 4_000)
+        real_cluster.write(*numbered(topic, several))
+        is_limited.set()
+        running.until(lambda health: [each.settled for each in health.partitions] == [first + several])
+        assert kept(garbage) == {}
+        assert running.consumer.health().counters.failed_commits > 0
+    assert len(real_cluster.read(target)) == first + several
 
 
 def raising(records: Sequence[ConsumedRecord]) -> None:

@@ -19,7 +19,7 @@ TOPIC = "topic"
 TIMEOUT_S = 30.0
 """Seconds after which a client has not found the brokers."""
 
-PRODUCE, FETCH, INIT_PRODUCER_ID = 0, 1, 22
+PRODUCE, FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS = 0, 1, 22, 24
 """Keys of kinds of requests."""
 
 SILENT_MS = 600_000
@@ -55,8 +55,13 @@ class MockCluster:
 
     def deny(self, api_key: int) -> None:
         """Let the broker answer the next request of this kind that the cluster is denied to the client."""
-        error, delay_ms = ctypes.c_int(KafkaError.CLUSTER_AUTHORIZATION_FAILED), ctypes.c_int(0)
-        self._call("broker_push_request_error_rtts", 1, ctypes.c_int16(api_key), ctypes.c_size_t(1), error, delay_ms)
+        self.fail(api_key, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+    def fail(self, api_key: int, *codes: int, delay_ms: int = 0) -> None:
+        """Let the broker answer the next requests of this kind with these error codes, each after ``delay_ms``."""
+        errors_and_delays = [ctypes.c_int(number) for code in codes for number in (code, delay_ms)]
+        number = ctypes.c_size_t(len(codes))
+        self._call("broker_push_request_error_rtts", 1, ctypes.c_int16(api_key), number, *errors_and_delays)
 
     def produce(self, value: bytes, header: bytes) -> None:
         """Write a record with a header of this name, which confluent-kafka takes as text only."""

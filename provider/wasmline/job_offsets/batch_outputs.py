@@ -8,7 +8,7 @@ from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.consumer.backends.kafka import delivery_error
 from wasmline.errors import BrokerUnavailable, WasmlineError
@@ -17,7 +17,8 @@ from wasmline.job_offsets.microbatch_transactions import QUEUE_SETTINGS
 from wasmline.kafka.compiled_columns import compiled_columns
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.message_columns import OutputWriter, write_outputs
-from wasmline.kafka.producer import FLUSH_TIMEOUT_S, producer
+from wasmline.kafka.producer import FLUSH_TIMEOUT_S, producer, reason_of
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 from wasmline.record_batches import TIMED_OUTPUT_SCHEMA
 
 TIME_OF_WRITING = 0
@@ -27,7 +28,7 @@ FAILURE_CHECK_INTERVAL_S = 0.25
 """Seconds between two checks for outputs that were not delivered."""
 
 # A new idempotent producer waits half a second for its identity, so the next part of this process reuses it.
-_producers: dict[tuple[str, str, int], Producer] = {}
+_producers: dict[tuple[str, str, int], ReconnectingProducer] = {}
 
 
 class BatchOutputs:
@@ -75,14 +76,18 @@ class BatchOutputs:
         _producers[self._key] = self._client
 
     def _flush(self) -> None:
-        left = self._client.flush(FLUSH_TIMEOUT_S)
+        try:
+            left = self._client.flush(FLUSH_TIMEOUT_S)
+        except KafkaException as error:
+            topics = sorted({topic for _, topics in self._writers for topic in topics})
+            raise self._failure(topics, error.args[0]) from error
         self._require_delivered()
         if left or self._writers:
             servers = self._config.bootstrap_servers
             text = f"{left} outputs were not accepted by {servers} within {FLUSH_TIMEOUT_S:.0f} s"
             raise BrokerUnavailable(text, bootstrap_servers=servers)
 
-    def _connect(self) -> Producer:
+    def _connect(self) -> ReconnectingProducer:
         while _producers:  # an earlier deployment's
             _producers.popitem()[1].purge()
         plugin = {} if self._compiled is None else self._compiled.producer_settings
@@ -91,7 +96,7 @@ class BatchOutputs:
         return producer(self._config, **{**settings, **self._config.properties, **plugin})
 
     def _failure(self, topics: Sequence[str], error: KafkaError) -> WasmlineError:
-        return delivery_error(self._config, ", ".join(topics), error)
+        return delivery_error(self._config, ", ".join(topics), reason_of(self._client, error))
 
     def _require_delivered(self) -> None:
         self._checked = time.monotonic()

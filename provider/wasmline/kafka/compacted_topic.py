@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import NamedTuple
 
 from confluent_kafka import (
@@ -26,7 +26,16 @@ from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial,
 from wasmline.kafka.error_mapping import DENIED_CODES, denied_errors, message_error, translate_errors
 from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.list_offsets import list_offsets
-from wasmline.kafka.producer import ANY_PARTITION, DEFAULTS, RECORD_ERROR_CODES, Headers, bounded, enqueue
+from wasmline.kafka.producer import (
+    ANY_PARTITION,
+    DEFAULTS,
+    ENDED_PRODUCER_CODES,
+    RECORD_ERROR_CODES,
+    Headers,
+    bounded,
+    enqueue,
+    fatal_errors,
+)
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 logger = logging.getLogger(__name__)
@@ -45,8 +54,8 @@ FENCED_CODES = (
     KafkaError.CONCURRENT_TRANSACTIONS,
 )
 
-PURGED_CODES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
-"""Error codes of the records of a transaction that has failed; its commit reports the reason."""
+FAILED_TRANSACTION_CODES = (*ENDED_PRODUCER_CODES, KafkaError._STATE)
+"""Error codes of the records of a transaction that has failed, or is fenced; its commit reports the reason."""
 
 PRODUCER_ID_EXPIRED_CODES = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
 """Error codes of a coordinator for a transactional.id that has expired."""
@@ -112,25 +121,22 @@ class TransactionalWriter:
         in time.
         """
         undelivered: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                undelivered.append(error)
-
-        topics = sorted({self._topic, *(record.topic for record in other_records)})
-        with self._fencing(denied_errors(self._bootstrap, topic=" or ".join(topics))):
+        topics = {self._topic, *(record.topic for record in other_records)}
+        with self._fencing(topics), fatal_errors(self._producer):
             self._producer.begin_transaction()
-            self._enqueue([*(TopicRecord(self._topic, *each) for each in records.items()), *other_records], delivered)
+            self._enqueue([*(TopicRecord(self._topic, *each) for each in records.items()), *other_records], undelivered)
             while (other_records or before_commit) and len(self._producer) and not undelivered:
                 self._producer.flush(POLL_INTERVAL_S)  # a commit would wait for the records behind one that is rejected
             if before_commit is not None and not undelivered:
                 try:
-                    self._enqueue(before_commit(), delivered)
+                    further = before_commit()
+                    topics.update(record.topic for record in further)
+                    self._enqueue(further, undelivered)
                 except BaseException:
                     self._abort()
                     raise
             try:
-                if undelivered and undelivered[0].code() not in PURGED_CODES:
+                if undelivered and undelivered[0].code() not in FAILED_TRANSACTION_CODES:
                     raise KafkaException(undelivered[0])
                 self._producer.commit_transaction(REQUEST_TIMEOUT_S)
             except KafkaException as error:
@@ -151,30 +157,46 @@ class TransactionalWriter:
         with suppress(KafkaException):  # too late: the coordinator, or the next writer, aborts it
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
-    def _enqueue(
-        self, records: Collection[TopicRecord], on_delivery: Callable[[KafkaError | None, Message], None]
-    ) -> None:
+    def _enqueue(self, records: Iterable[TopicRecord], undelivered: list[KafkaError]) -> None:
+        """Pass records to the producer until their transaction has failed; the errors are added to ``undelivered``."""
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                undelivered.append(error)
+
         for record in records:
             contents = (record.key, record.value, record.headers, record.timestamp)
-            enqueue(self._producer, record.topic, contents, on_delivery, record.partition)
+            try:
+                enqueue(self._producer, record.topic, contents, delivered, record.partition)
+            except KafkaException as error:
+                if error.args[0].code() not in FAILED_TRANSACTION_CODES:
+                    raise
+                undelivered.append(error.args[0])
+                return
 
-    def _fencing(self, denied: Mapping[int, WasmlineError] | None = None) -> AbstractContextManager[None]:
+    @contextmanager
+    def _fencing(self, topics: Collection[str] = ()) -> Iterator[None]:
+        """Raise the client's exceptions as ``wasmline.errors``; ``topics``: those that are written to by the end."""
+        try:
+            yield
+        except KafkaException:
+            with translate_errors(self._bootstrap, self._errors(topics)):
+                raise
+
+    def _errors(self, topics: Collection[str]) -> dict[int, WasmlineError]:
         # A coordinator answers so where a commit meets the fence of another writer; whether it was made is not known.
         text = f"{self._bootstrap} failed in a transaction of {self._id}: try again"
         failed = BrokerUnavailable(text, bootstrap_servers=self._bootstrap)
         conflict = Conflict(f"another writer took over {self._id} in {self._topic}", name=self._id, generation=None)
         expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: create another one")
-        return translate_errors(
-            self._bootstrap,
-            {
-                **denied_errors(self._bootstrap, transactional_id=self._id),
-                **(denied or {}),
-                **dict.fromkeys(FENCED_CODES, conflict),
-                **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired),
-                **dict.fromkeys(RECORD_ERROR_CODES, RecordRejected(f"a topic on {self._bootstrap} rejects a record")),
-                KafkaError.UNKNOWN: failed,
-            },
-        )
+        rejected = RecordRejected(f"a topic on {self._bootstrap} rejects a record")
+        return {
+            **denied_errors(self._bootstrap, topic=" or ".join(sorted(topics)), transactional_id=self._id),
+            **dict.fromkeys(FENCED_CODES, conflict),
+            **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired),
+            **dict.fromkeys(RECORD_ERROR_CODES, rejected),
+            KafkaError.UNKNOWN: failed,
+        }
 
 
 class CompactedTopic:

@@ -138,6 +138,10 @@ def translate_errors(bootstrap_servers: str, codes: Mapping[int, WasmlineError] 
         if error.code() in CHANGING_CODES:
             message = f"{bootstrap_servers} has too few brokers available ({error.str()}): retry"
             raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
+        if error.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER and error.txn_requires_abort():
+            # A batch came before an earlier one that a broker had answered with one of CHANGING_CODES.
+            message = f"{bootstrap_servers} could not take all of a transaction at once ({error.str()}): retry"
+            raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
         if error.code() in DENIED_CODES:
             raise NotAuthorized(f"{bootstrap_servers} does not permit this: {error.str()}") from exception
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:

@@ -93,6 +93,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "opaque": (ctypes.c_void_p, _Handle),
     "conf": (ctypes.c_void_p, _Handle),
     "conf_get": (ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_size_t)),
+    "fatal_error": (ctypes.c_int, _Handle, ctypes.c_char_p, ctypes.c_size_t),
     "mem_malloc": (ctypes.c_void_p, _Handle, ctypes.c_size_t),
     "topic_partition_list_new": (_List, ctypes.c_int),
     "topic_partition_list_add": (ctypes.POINTER(Partition), _List, ctypes.c_char_p, ctypes.c_int32),
@@ -176,10 +177,18 @@ class Librdkafka:
             raise InexactMetadata(f"the handle of a {type(client).__name__} belongs to another object")
         return handle
 
+    def fatal_error(self, client: Producer) -> KafkaError | None:
+        """Return the error that has ended a producer, if one has. Raises ClientClosed."""
+        text = ctypes.create_string_buffer(512)
+        with self.lent(client) as handle:
+            code = self["fatal_error"](handle, text, len(text))
+        return KafkaError(code, text.value.decode(errors="replace"), True) if code else None
+
     @contextmanager
     def lent(self, client: Consumer | Producer, *, is_last: bool = False) -> Iterator[int]:
-        """Lend the client's handle for calls: ``close`` waits for them. Raises ClientClosed.
+        """Lend the client's handle for calls. Raises ClientClosed.
 
+        The function ``close`` waits for those with a consumer; a producer is closed by the thread that makes them.
         ``is_last``: also to the client's own callbacks while it is closed.
         """
         with _changed:
@@ -192,6 +201,8 @@ class Librdkafka:
         finally:
             with _changed:
                 _calls[id(client)] -= 1
+                if not _calls[id(client)]:
+                    del _calls[id(client)]
                 _changed.notify_all()
 
     @contextmanager
@@ -317,7 +328,6 @@ def close(consumer: Consumer) -> None:
     with _changed:
         _closing.add(id(consumer))
         _changed.wait_for(lambda: not _calls[id(consumer)])
-        del _calls[id(consumer)]
     try:
         consumer.close()
     finally:

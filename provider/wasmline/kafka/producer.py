@@ -53,11 +53,14 @@ RECORD_ERROR_CODES = (
 )
 """Error codes of one record that a retry does not resolve."""
 
+ENDED_PRODUCER_CODES = (KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Error codes of the calls and records of a producer that a fatal error has ended."""
+
 FLUSH_TIMEOUT_S = 90.0
 """Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so all results are known."""
 
 
-def producer(config: KafkaConfig, **overrides: Any) -> Producer:
+def producer(config: KafkaConfig, **overrides: Any) -> ReconnectingProducer:
     """Return a producer that waits for every in-sync replica, writes nothing twice, and partitions as Java does.
 
     ``overrides`` are librdkafka settings and win over all others. Create it after a fork, never before one.
@@ -116,6 +119,26 @@ def try_enqueue(
     return True
 
 
+@contextmanager
+def fatal_errors(client: ReconnectingProducer) -> Iterator[None]:
+    """Raise the error that has ended ``client``, if one has, in place of those that calls and records fail with then.
+
+    Other errors pass: ``client`` may have ended after them, as where the abort that follows an error fails.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        reason = reason_of(client, error.args[0])
+        if reason is error.args[0]:
+            raise
+        raise KafkaException(reason) from error
+
+
+def reason_of(client: ReconnectingProducer, error: KafkaError) -> KafkaError:
+    """Return the error that has ended ``client``, if one has and ``error`` follows from it, else ``error``."""
+    return (client.fatal_error() if error.code() in ENDED_PRODUCER_CODES else None) or error
+
+
 def unusable_topic_errors(topic: str, servers: str) -> dict[int, WasmlineError]:
     """Return the errors of a writer for the codes of a topic that does not exist, or that it is denied."""
     missing = TopicNotFound(f"there is no topic {topic} on {servers}: create it first", topic=topic)
@@ -136,7 +159,7 @@ class RecordWriter:
         self._failed: list[KafkaError] = []
 
     @cached_property
-    def _producer(self) -> Producer:
+    def _producer(self) -> ReconnectingProducer:
         return producer(self._config)
 
     def write(self, topic: str, records: Iterable[Record]) -> int:
@@ -147,7 +170,7 @@ class RecordWriter:
         """
         self._failed.clear()
         count = 0
-        with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)), self._fatal_errors():
+        with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)), self._discarding():
             for record in records:
                 self._enqueue(topic, record)
                 count += 1
@@ -175,25 +198,16 @@ class RecordWriter:
         self.close()
 
     @contextmanager
-    def _fatal_errors(self) -> Iterator[None]:
-        """Raise a fatal error as itself, and forget its producer.
-
-        The client may raise it within a delivery report, and then may lose it: the report has it, too.
-        """
+    def _discarding(self) -> Iterator[None]:
+        """Forget a producer that a fatal error has ended."""
         try:
-            yield
-        except SystemError as error:
-            self._discard()
-            reported = KafkaException(self._failed[0]) if self._failed else error
-            raise error.__cause__ or reported from None
+            with fatal_errors(self._producer):
+                yield
         except KafkaException as error:
-            if error.args[0].fatal():
-                self._discard()
+            if error.args[0].fatal() or error.args[0].code() in ENDED_PRODUCER_CODES:
+                self.close()
+                del self._producer
             raise
-
-    def _discard(self) -> None:
-        self.close()
-        vars(self).pop("_producer", None)
 
     def _enqueue(self, topic: str, record: Record) -> None:
         enqueue(self._producer, topic, record, self._on_delivery)

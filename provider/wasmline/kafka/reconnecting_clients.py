@@ -8,6 +8,7 @@ knows, and may neither return to ``bootstrap.servers`` nor report an error (its 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ from functools import cache
 from typing import Any
 from weakref import WeakSet
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
@@ -58,8 +59,10 @@ class ReconnectingClient:
         self._in_use = threading.Lock()
         """Held while the client is checked, or closes: a check would use freed memory."""
         super().__init__(dict(settings))  # type: ignore[call-arg]
-        if library := _librdkafka():
-            _watch.add(self, library)
+        self._library = _librdkafka()
+        """None: this release of the client is not known."""
+        if self._library:
+            _watch.add(self, self._library)
 
     def check(self, library: Librdkafka) -> None:
         """Add the bootstrap servers at the 1st, 2nd, 4th, 8th … check in a row that finds the client without brokers.
@@ -82,8 +85,32 @@ class ReconnectingClient:
             self._in_use.release()
 
 
+FLUSH_SLICE_S = 0.1
+"""Seconds of a call of ``flush``: less than the 0.2 s after which the client looks for signals, and goes on."""
+
+
 class ReconnectingProducer(ReconnectingClient, Producer):
     """A producer with that."""
+
+    def flush(self, timeout: float = -1) -> int:
+        """Wait for deliveries, at most ``timeout`` seconds; return how many are not known yet.
+
+        In slices: after an error, such as the fatal one of the producer, a longer call of confluent-kafka 2.16 goes on
+        with the next callbacks while that error is set. The delivery of one is lost, and what is raised no exception.
+        """
+        deadline = time.monotonic() + timeout if timeout >= 0 else math.inf
+        while True:
+            left = deadline - time.monotonic()
+            unknown: int = super().flush(max(0.0, min(left, FLUSH_SLICE_S)))
+            if not unknown or left <= FLUSH_SLICE_S:
+                return unknown
+
+    def fatal_error(self) -> KafkaError | None:
+        """Return the error that has ended this producer: from then on, its calls and its records fail with other codes.
+
+        None: there is none, or this release of the client is not known.
+        """
+        return self._library.fatal_error(self) if self._library else None
 
     def close(self) -> bool:
         with self._in_use:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -134,6 +135,7 @@ class RedriveCalls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: dict[str, BackgroundCall[str]] = {}
+        self._problems: dict[str, str] = {}
 
     def begin(self, topic: str, call: Callable[[], str]) -> str:
         """Begin to redrive a topic; return what was done, or that it goes on. Raises InvalidRedrive, and its errors."""
@@ -141,19 +143,20 @@ class RedriveCalls:
             running = self._calls.get(topic)
             if running is not None and not running.wait(0):
                 raise InvalidRedrive(f"dead letters of {topic} are being redriven: wait for the end", topic=topic)
-            self._calls[topic] = begun = BackgroundCall(call)
+            self._problems.pop(topic, None)
+            self._calls[topic] = begun = BackgroundCall(partial(self._run, topic, call))
         return begun.result() if begun.wait(ANSWER_S) else f"the redrive of {topic} has begun"
 
     def problem(self, topic: str | None) -> str:
         """Return why the last redrive of a topic has failed; "" if it has not."""
-        last = self._calls.get(topic or "")
-        if last is None or not last.wait(0):
-            return ""
+        return self._problems.get(topic or "", "")
+
+    def _run(self, topic: str, call: Callable[[], str]) -> str:
         try:
-            last.result()
+            return call()
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
+            self._problems[topic] = f"{type(error).__name__}: {error}"
+            raise
 
 
 # -- pause and resume ------------------------------------------------------------------------------------------------

@@ -20,10 +20,13 @@ from wasmline.kafka.producer import (
     BACK_PRESSURE_WAIT_S,
     BATCH_ERROR_CODES,
     RECORD_ERROR_CODES,
+    fatal_errors,
     producer,
+    reason_of,
     try_enqueue,
     unusable_topic_errors,
 )
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 if TYPE_CHECKING:
     from wasmline.consumer.columns import OutputColumns
@@ -102,7 +105,7 @@ class KafkaSink:
         return bool(self._backlog)
 
     @cached_property
-    def _producer(self) -> Producer:
+    def _producer(self) -> ReconnectingProducer:
         return producer(self._config, **(self.compiled.producer_settings if self.compiled else {}))
 
     def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
@@ -128,7 +131,7 @@ class KafkaSink:
 
     def _try_send_columns(self, writer: OutputWriter) -> bool:
         """Pass the outputs of a call to the client; return whether it had capacity for all of them."""
-        if self._is_alone and self._producer.flush(BATCH_SPACE_WAIT_S):
+        if self._is_alone and self._flush(BATCH_SPACE_WAIT_S):
             return False
         self._is_alone = False
         return writer.write(self._producer)
@@ -138,7 +141,7 @@ class KafkaSink:
 
         delivered = partial(self._take_answer, output, done, alone)
         try:
-            if (alone or self._is_alone) and self._producer.flush(BATCH_SPACE_WAIT_S):
+            if (alone or self._is_alone) and self._flush(BATCH_SPACE_WAIT_S):
                 return False
             self._is_alone = alone
             return self._batches.flush_if_full(self._producer, output, self._waiting, BATCH_SPACE_WAIT_S) and _offer(
@@ -167,12 +170,13 @@ class KafkaSink:
         return self._failure(output, error, with_others=is_of_batch and not alone)
 
     def _failure(self, output: Output, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
+        error = reason_of(self._producer, error)
         missing = self._batches.missing_partition(output, error)
         return missing or delivery_error(self._config, output.topic, error, with_others=with_others)
 
     def poll(self) -> None:
         if "_producer" in vars(self):
-            self._producer.poll(0)
+            self._serve(self._producer.poll, 0)
             self._answer_columns()
             self._send_backlog()
 
@@ -181,12 +185,24 @@ class KafkaSink:
             return 0
         deadline = time.monotonic() + timeout
         while True:
-            self._producer.flush(max(0.0, deadline - time.monotonic()))
+            self._flush(max(0.0, deadline - time.monotonic()))
             self._answer_columns()
             self._send_backlog()
             left = len(self._producer) + len(self._backlog)
             if not left or time.monotonic() >= deadline:
                 return left
+
+    def _flush(self, timeout: float) -> int:
+        """Wait for answers; return the number of outputs without one."""
+        return self._serve(self._producer.flush, timeout)
+
+    def _serve(self, call: Callable[[float], int], timeout: float) -> int:
+        """Make a call of the client that takes answers. Raises the error that has ended the client."""
+        try:
+            return call(timeout)
+        except KafkaException:
+            with translate_errors(self._config.bootstrap_servers), fatal_errors(self._producer):
+                raise
 
     def _send_backlog(self) -> None:
         while self._backlog and self._backlog[0]():
@@ -200,7 +216,8 @@ class KafkaSink:
         self._column_writes.clear()
         if "_producer" in vars(self):
             self._producer.purge()
-            self._producer.close()
+            with translate_errors(self._config.bootstrap_servers):
+                self._producer.close()
 
 
 class _ColumnWrite:

@@ -31,6 +31,7 @@ from wasmline.consumer.backends.kafka.sink import delivery_error, produce
 from wasmline.consumer.backends.kafka.stable_fetch_recovery import end_on_outputs, stable_read
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
+from wasmline.consumer.runtime.failure_log import forget_frames
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import (
     BrokerUnavailable,
@@ -324,6 +325,8 @@ class KafkaTransactions:
                     retry(client.abort_transaction, deadline)
                     client.poll(0)  # the results of the outputs may be reported only now
                     undelivered = deliveries.failures()
+                    for failure in undelivered:
+                        forget_frames(failure)  # one that was raised is in its frames, beside all outputs
                     if undelivered and not undelivered[0].retryable:
                         return self._rejection(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
@@ -409,7 +412,8 @@ class KafkaTransactions:
                         answer = partial(deliveries.take, place, number)
                         self._write(client, output, answer, waiting, deliveries, deadline)
             except OutputRefused as error:
-                raise _with_place(error, place) from error
+                error.place = place
+                raise
             if deliveries.failures():
                 break
         if waiting:

@@ -1,0 +1,148 @@
+"""Writers of records after an error that their producer does not survive."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError
+
+from support.mock_cluster import ADD_PARTITIONS, INIT_PRODUCER_ID, PRODUCE, TOPIC, MockCluster
+from wasmline.consumer import Output
+from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter, TopicLimits
+from wasmline.consumer.backends.kafka.sink import KafkaSink
+from wasmline.errors import BrokerUnavailable, NotAuthorized, WasmlineError
+from wasmline.job_offsets import batch_outputs
+from wasmline.job_offsets.batch_outputs import BatchOutputs
+from wasmline.kafka import RecordWriter, reconnecting_clients
+from wasmline.kafka.compacted_topic import TopicRecord, TransactionalWriter
+from wasmline.kafka.producer import Record
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
+from wasmline.local.process import wait_until
+from wasmline.pipeline.transform_runner import PLACED_SCHEMA
+
+DENIAL_S = 10.0
+"""Seconds within which a producer that is denied has ended."""
+
+OUTPUTS = pa.RecordBatch.from_pylist(
+    [
+        {"topic": TOPIC, "key": b"key", "value": value, "headers": [], "timestamp": 1, "partition": 0, "offset": 1}
+        for value in (b"1", b"2", b"3")
+    ],
+    schema=PLACED_SCHEMA,
+)
+
+
+@pytest.fixture
+def without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sinks not ask for a topic's settings: the mock cluster does not answer that."""
+    monkeypatch.setattr(ProducerBatchLimiter, "_read_limits", lambda limiter, topic: TopicLimits())
+
+
+def test_a_client_that_may_write_to_no_topic_is_told_so_and_writes_once_it_may() -> None:
+    cluster = MockCluster()
+    records: list[Record] = [(b"key", value, [], None) for value in (b"1", b"2")]
+    with closing(RecordWriter(cluster.config)) as writer:
+        for _ in range(2):
+            cluster.deny(INIT_PRODUCER_ID)
+            with pytest.raises(NotAuthorized, match=f"to use topic {TOPIC}: grant its user an ACL on it"):
+                writer.write(TOPIC, records)
+        assert writer.write(TOPIC, records) == 2
+
+
+@pytest.mark.usefixtures("without_limits")
+def test_outputs_and_polls_of_a_producer_that_has_ended_say_why() -> None:
+    cluster, answers = MockCluster(), list[Exception | None]()
+    cluster.deny(INIT_PRODUCER_ID)
+    with closing(KafkaSink(cluster.config)) as sink:
+        sink.write(Output(TOPIC, b"1"), answers.append)
+        with pytest.raises(NotAuthorized, match="does not permit this"):
+            poll_for(DENIAL_S, sink)
+        sink.write(Output(TOPIC, b"2"), answers.append)
+        assert sink.flush(DENIAL_S) == 0
+    assert [type(each) for each in answers] == [NotAuthorized] * 2
+
+
+@pytest.mark.usefixtures("without_limits")
+def test_outputs_that_a_producer_that_ends_is_flushed_with_say_why() -> None:
+    cluster, answers = MockCluster(), list[Exception | None]()
+    cluster.deny(INIT_PRODUCER_ID)
+    with closing(KafkaSink(cluster.config)) as sink:
+        for number in range(5):
+            sink.write(Output(TOPIC, b"%d" % number), answers.append)
+        with pytest.raises(NotAuthorized, match="does not permit this"):
+            sink.flush(DENIAL_S)
+        assert sink.flush(DENIAL_S) == 0
+    assert [type(each) for each in answers] == [NotAuthorized] * 5
+
+
+@pytest.mark.usefixtures("without_limits")
+def test_a_sink_that_is_closed_after_its_producer_has_ended_says_why() -> None:
+    cluster = MockCluster()
+    cluster.deny(INIT_PRODUCER_ID)
+    sink = KafkaSink(cluster.config)
+    sink.write(Output(TOPIC, b"1"), lambda error: None)
+    assert has_ended(sink._producer)
+    with pytest.raises(NotAuthorized, match="does not permit this"):
+        sink.close()
+
+
+@pytest.mark.parametrize("compiles", [True, False], ids=["compiled", "messages"])
+def test_outputs_of_a_micro_batch_whose_producer_ends_say_why(monkeypatch: pytest.MonkeyPatch, compiles: bool) -> None:
+    if not compiles:
+        monkeypatch.setattr(batch_outputs, "compiled_columns", lambda: None)
+    cluster = MockCluster()
+
+    def write(*, again: bool) -> None:
+        with BatchOutputs(cluster.config.to_json(), "none", 100_000) as writing:
+            writing.write(OUTPUTS)
+            if again:
+                assert has_ended(writing._client)
+                writing.write(OUTPUTS)
+
+    for again in (False, True):
+        cluster.deny(INIT_PRODUCER_ID)
+        with pytest.raises(NotAuthorized, match=f"to use topic {TOPIC}: grant its user an ACL on it"):
+            write(again=again)
+
+
+def test_a_writer_writes_again_where_the_release_of_its_client_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnecting_clients, "_librdkafka", lambda: None)
+    cluster = MockCluster()
+    with closing(RecordWriter(cluster.config)) as writer:
+        cluster.deny(INIT_PRODUCER_ID)
+        with pytest.raises(WasmlineError):
+            writer.write(TOPIC, [(b"key", b"1", [], None)])
+        assert writer.write(TOPIC, [(b"key", b"1", [], None)]) == 1
+
+
+def test_a_topic_that_is_denied_to_the_records_before_a_commit_is_named() -> None:
+    cluster = MockCluster()
+    with closing(TransactionalWriter(cluster.config, "control", "writer")) as writer:
+        cluster.deny(ADD_PARTITIONS)
+        with pytest.raises(NotAuthorized, match=f"to use topic control or {TOPIC}: grant its user an ACL on it"):
+            writer.write({}, before_commit=lambda: [TopicRecord(TOPIC, b"key", b"1")])
+
+
+def test_a_transaction_whose_batch_came_before_one_that_was_refused_for_a_moment_can_be_tried_again() -> None:
+    cluster = MockCluster()
+    settings = {"batch.num.messages": "1"}
+    with closing(TransactionalWriter(cluster.config, "control", "writer", settings=settings)) as writer:
+        codes = KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        cluster.fail(PRODUCE, *codes, delay_ms=1_000)  # both are sent before the first answer
+        with pytest.raises(BrokerUnavailable, match="skipped sequence numbers"):
+            writer.write({}, [TopicRecord(TOPIC, b"key", b"%d" % number) for number in range(3)])
+
+
+def has_ended(client: ReconnectingProducer) -> bool:
+    return wait_until(lambda: client.fatal_error() is not None, DENIAL_S)
+
+
+def poll_for(seconds: float, sink: KafkaSink) -> None:
+    """Poll all the time."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        sink.poll()
+        time.sleep(0.01)
