@@ -11,7 +11,12 @@ from support.machine_stalls import MachineStalls, rerun_after_stalls
 from support.short_lived_jvms import JDK_JAVA_OPTIONS
 from wasmline.local.cds_archive import cds_archive_options
 
-pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_provider.testing"]
+pytest_plugins = [
+    "support.file_scheduling",
+    "wasmline.testing.kafka",
+    "wasmline.testing.spark",
+    "wasmline_provider.testing",
+]
 
 
 KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", "real_cluster", "spark"}

@@ -24,6 +24,9 @@ PRODUCE, FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS = 0, 1, 22, 24
 
 SILENT_MS = 600_000
 
+LOGGED = "broker,metadata"
+"""The setting ``debug`` of clients that ``shut_down_before`` listens to."""
+
 VALUE_TOPIC, VALUE_VALUE, VALUE_FLAGS, VALUE_HEADER, COPY = 1, 4, 7, 9, 2
 """Kinds of the arguments of ``rd_kafka_producev``, and the flag that librdkafka copies the value."""
 
@@ -31,9 +34,9 @@ LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, cty
 
 
 class MockCluster:
-    """A cluster with a topic of one partition."""
+    """A cluster with a topic of one partition; ``settings`` are of its clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
         self._library = ctypes.CDLL(cimpl.__file__)
         self._owner = Producer({"test.mock.num.brokers": "1", "log_level": "0"})
         cluster = self._library.rd_kafka_handle_mock_cluster
@@ -41,7 +44,7 @@ class MockCluster:
         self._cluster = ctypes.c_void_p(cluster(Librdkafka().handle(self._owner)))
         servers = self._library.rd_kafka_mock_cluster_bootstraps
         servers.restype = ctypes.c_char_p
-        self.config = KafkaConfig({"bootstrap.servers": servers(self._cluster).decode(), "debug": "broker,metadata"})
+        self.config = KafkaConfig({"bootstrap.servers": servers(self._cluster).decode(), **settings})
         self._call("topic_create", TOPIC.encode(), 1, 1)
 
     def _call(self, name: str, *arguments: object) -> None:
@@ -91,7 +94,10 @@ class MockCluster:
             set_logger(handle, None)
 
     def shut_down_before(self, client: Any) -> None:
-        """Let the broker answer that there is none, and disconnect before the client has read that."""
+        """Let the broker answer that there is none, and disconnect before the client has read that.
+
+        Its setting ``debug`` is ``LOGGED``.
+        """
         is_down, is_held = threading.Event(), threading.Event()
 
         def hold(text: str) -> None:

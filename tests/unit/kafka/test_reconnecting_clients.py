@@ -10,7 +10,7 @@ from weakref import ref
 import confluent_kafka
 import pytest
 
-from support.mock_cluster import TIMEOUT_S, TOPIC, MockCluster
+from support.mock_cluster import LOGGED, TIMEOUT_S, TOPIC, MockCluster
 from wasmline.kafka import KafkaConfig, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
@@ -21,7 +21,7 @@ from wasmline.local.process import wait_until
 
 @pytest.fixture
 def cluster() -> MockCluster:
-    return MockCluster()
+    return MockCluster(debug=LOGGED)
 
 
 def consumer(config: KafkaConfig) -> confluent_kafka.Consumer:
