@@ -7,6 +7,8 @@ from typing import Any
 
 import wasmtime
 
+from wasmline.wasm.trap_handlers import keep_trap_handlers
+
 MAX_STACK_BYTES = 1 << 20
 """Size of a guest's call stack. It is part of its thread's, so it must stay well below a thread's usual 8 MiB."""
 
@@ -47,4 +49,6 @@ def new_engine(**changes: bool) -> wasmtime.Engine:
         setattr(config, name, value)
     # The compiler's thread pool does not survive a fork: a child that waited for it would wait forever.
     config.parallel_compilation = not _forked
-    return wasmtime.Engine(config)
+    engine = wasmtime.Engine(config)
+    keep_trap_handlers()
+    return engine

@@ -28,6 +28,7 @@ from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import LogLine
 from wasmline.wasm.shim.import_trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.transform_context import TransformContext
+from wasmline.wasm.trap_handlers import restore_trap_handlers
 from wasmline.wasm.traps import GuestExitInfo, classify_exit, instantiation_error, trap_code
 from wasmline.wasm.watchdog import Watch, watchdog
 
@@ -202,6 +203,7 @@ class Guest:
         self._resting = False
         dog.watch(self._watch)
         try:
+            restore_trap_handlers()
             hand_over()
             self._turn_of_owner.acquire()
         except BaseException:  # Ctrl-C: a guest must not run without its owner
