@@ -142,7 +142,7 @@ class TransactionalWriter:
             except KafkaException as error:
                 self._producer.poll(0)
                 codes = {error.args[0].code(), *(each.code() for each in undelivered)}
-                if not codes.isdisjoint(DENIED_CODES):
+                if not codes.isdisjoint((*DENIED_CODES, *RECORD_ERROR_CODES)):
                     self._abort()
                 if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:
                     raise KafkaException(undelivered[0]) from error
