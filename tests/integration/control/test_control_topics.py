@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 import uuid
 from contextlib import closing
 from dataclasses import replace
@@ -53,6 +54,9 @@ from wasmline.model_reference import ModelReference
 from wasmline.partition_status import PartitionStatus
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.wasm import Schema
+
+FETCHED_AGAIN_S = 1.0
+"""Seconds: more than those that a consumer pauses after an error, so that it sees the topic while that is short."""
 
 MODULE = bytes(range(256)) * 8_000  # two megabytes: several chunks
 RETRAIN_STATUS = RetrainStatus(
@@ -353,6 +357,7 @@ def test_a_table_whose_topic_is_made_anew_is_read_anew(config: KafkaConfig, reco
     assert len(table.read()) == 5
     kafka.delete([name])
     kafka.create(name, 1, config=control_topics.COMPACTED)
+    time.sleep(FETCHED_AGAIN_S)
     new = {b"%d" % number: b"new" for number in range(records)}
     produce_all(config, name, [(key, value, None, None) for key, value in new.items()])
     assert table.read() == new
