@@ -203,7 +203,8 @@ class CompactedTopic:
     """The latest value of each key, read_committed. Not safe to share between threads.
 
     A topic that is deleted and made anew is read anew, unless it is as long as before within half a second: the client
-    pauses that long after an error, then asks for the next offset, and cannot tell the topics apart. With ``keep``, only keys for which it returns true are held in memory.
+    pauses that long after an error, then asks for the next offset, and cannot tell the topics apart. With ``keep``,
+    only keys for which it returns true are held in memory.
     """
 
     def __init__(self, config: KafkaConfig, topic: str, *, keep: Callable[[bytes], bool] | None = None) -> None:

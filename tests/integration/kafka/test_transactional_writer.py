@@ -53,7 +53,7 @@ def test_a_transaction_whose_record_is_rejected_holds_up_no_reader(kafka: Runnin
     admin = BoundedAdminClient(kafka.config, 30)
 
     def is_over() -> bool:
-        latest = {TopicPartition(topic, 0): OffsetSpec.latest()}
+        latest = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         end = list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)
         return bool(end[0]) and list_offsets(admin, latest, IsolationLevel.READ_COMMITTED) == end
 
