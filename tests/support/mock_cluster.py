@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,3 +123,12 @@ class MockCluster:
         self._call("broker_add", 2)
         self._call("set_controller_id", 2)
         self._call("partition_set_leader", TOPIC.encode(), 0, 2)
+
+
+def lent_cluster(**settings: str) -> Iterator[MockCluster]:
+    """Yield a cluster to a test, then end the clients of it that only reference cycles keep.
+
+    Left alone, they would look for the cluster as long as the process lives.
+    """
+    yield MockCluster(**settings)
+    gc.collect()

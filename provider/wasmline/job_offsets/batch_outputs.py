@@ -66,12 +66,12 @@ class BatchOutputs:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._client.purge()
+            self._client.discard()
             return
         try:
             self._flush()
         except BaseException:
-            self._client.purge()
+            self._client.discard()
             raise
         _producers[self._key] = self._client
 
@@ -89,7 +89,7 @@ class BatchOutputs:
 
     def _connect(self) -> ReconnectingProducer:
         while _producers:  # an earlier deployment's
-            _producers.popitem()[1].purge()
+            _producers.popitem()[1].discard()
         plugin = {} if self._compiled is None else self._compiled.producer_settings
         _, compression, batch_bytes = self._key
         settings = {**QUEUE_SETTINGS, "compression.type": compression, "batch.size": str(batch_bytes)}

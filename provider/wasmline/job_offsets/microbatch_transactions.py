@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
@@ -26,6 +26,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, read_group
 from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.kafka.message_columns import write_outputs
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 from wasmline.kafka.transactional_producer import (
     CLIENT_WARM_UP_S,
     FENCED_CODES,
@@ -152,7 +153,7 @@ class BatchTransactions:
 
     def _claim(
         self, name: str, partitions: Sequence[TopicPartition], reader: Consumer
-    ) -> tuple[Producer, Mapping[TopicPartition, CommittedOffset]]:
+    ) -> tuple[ReconnectingProducer, Mapping[TopicPartition, CommittedOffset]]:
         """Fence the earlier producers of this id, and return the newest one and the group's committed progress."""
         spare = self._spares.pop(name, None) or self._connect(name)
         deadline = time.monotonic() + OPEN_TIMEOUT_S
@@ -173,7 +174,7 @@ class BatchTransactions:
 
 
 class _Spare(NamedTuple):
-    client: Producer
+    client: ReconnectingProducer
     made: float
 
 
@@ -190,7 +191,7 @@ class BatchTransaction:
         config: KafkaConfig,
         partitions: Sequence[TopicPartition],
         progress: Mapping[TopicPartition, CommittedOffset],
-        client: Producer,
+        client: ReconnectingProducer,
         reader: Consumer,
         offset_store: LibrdkafkaOffsetStore,
     ) -> None:
@@ -236,7 +237,7 @@ class BatchTransaction:
         if error is None:
             self._transactions.ready(self._partitions)
             return
-        self._client.purge()
+        self._client.discard()
         with suppress(KafkaException):  # it was fenced, or no broker answers: the next attempt's fence aborts it
             self._client.abort_transaction(ABORT_TIMEOUT_S)
         self._transactions.close()

@@ -150,7 +150,7 @@ class TransactionalWriter:
 
     def close(self) -> None:
         """End the client; a transaction left open is aborted by the id's next writer."""
-        self._producer.purge()
+        self._producer.discard()
 
     def _abort(self) -> None:
         """Abort the open transaction: readers of its topics would wait for its time-out."""

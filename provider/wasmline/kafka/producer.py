@@ -187,7 +187,7 @@ class RecordWriter:
     def close(self) -> None:
         """Drop records that are not written yet, which exist only if ``write`` was interrupted."""
         if "_producer" in vars(self):
-            self._producer.purge()
+            self._producer.discard()
 
     def __enter__(self) -> RecordWriter:
         return self

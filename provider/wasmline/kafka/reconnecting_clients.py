@@ -13,11 +13,12 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from weakref import WeakSet
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
@@ -89,6 +90,10 @@ FLUSH_SLICE_S = 0.1
 """Seconds of a call of ``flush``: less than the 0.2 s after which the client looks for signals, and goes on."""
 
 
+MOST_ERRORS = 3
+"""Number of errors that a producer reports between two callbacks, at most."""
+
+
 class ReconnectingProducer(ReconnectingClient, Producer):
     """A producer with that."""
 
@@ -104,6 +109,18 @@ class ReconnectingProducer(ReconnectingClient, Producer):
             unknown: int = super().flush(max(0.0, min(left, FLUSH_SLICE_S)))
             if not unknown or left <= FLUSH_SLICE_S:
                 return unknown
+
+    def discard(self) -> None:
+        """Drop the records that are not written yet, and tell the callbacks of all so.
+
+        The client refers to these until then, and they to what uses it: no garbage collector sees that cycle.
+        """
+        self.purge()
+        for _ in range(MOST_ERRORS):
+            with suppress(KafkaException):  # the error that has ended this producer: callbacks follow it
+                self.poll(0)
+            if not len(self):
+                return
 
     def fatal_error(self) -> KafkaError | None:
         """Return the error that has ended this producer: from then on, its calls and its records fail with other codes.

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.producer import producer
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 T = TypeVar("T")
 
@@ -21,14 +22,16 @@ FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaErro
 
 def create_fencing_producer(
     config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any], deadline: float
-) -> Producer:
+) -> ReconnectingProducer:
     """Return a producer of this id. Earlier ones are fenced, and their open transaction is aborted."""
     client = transactional_producer(config, transactional_id, settings)
     init_transactions(client, deadline)
     return client
 
 
-def transactional_producer(config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any]) -> Producer:
+def transactional_producer(
+    config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any]
+) -> ReconnectingProducer:
     """Return a producer of this id that has fenced no other yet. The configuration overrides ``settings``."""
     missing = {name: value for name, value in settings.items() if name not in config.properties}
     return producer(config, **missing, **{"transactional.id": transactional_id})

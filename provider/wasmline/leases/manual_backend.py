@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message
 
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends import RebalanceListener
@@ -42,6 +42,7 @@ from wasmline.job_offsets.committed_offset_reader import require_committed
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, require_tested_client
 from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
 from wasmline.kafka.error_mapping import ReportedError, translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
@@ -261,7 +262,7 @@ class ManualTransactions(KafkaTransactions):
     def _id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)
 
-    def _fence(self, name: str, deadline: float) -> Producer:
+    def _fence(self, name: str, deadline: float) -> ReconnectingProducer:
         self._require_held()
         return super()._fence(name, deadline)
 

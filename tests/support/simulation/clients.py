@@ -256,6 +256,9 @@ class MemoryProducer(Client):
             self._failure = KafkaException(KafkaError(KafkaError._INCONSISTENT, text, txn_requires_abort=True))
         self._unsent.clear()
 
+    def discard(self) -> None:
+        self.purge()
+
     def close(self) -> None:
         self.purge()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from weakref import ref
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
-from support.mock_cluster import ADD_PARTITIONS, INIT_PRODUCER_ID, PRODUCE, TOPIC, MockCluster
+from support.mock_cluster import ADD_PARTITIONS, INIT_PRODUCER_ID, PRODUCE, TOPIC, MockCluster, lent_cluster
 from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter, TopicLimits
 from wasmline.consumer.backends.kafka.sink import KafkaSink
@@ -36,13 +39,17 @@ OUTPUTS = pa.RecordBatch.from_pylist(
 
 
 @pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    yield from lent_cluster()
+
+
+@pytest.fixture
 def without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let sinks not ask for a topic's settings: the mock cluster does not answer that."""
     monkeypatch.setattr(ProducerBatchLimiter, "_read_limits", lambda limiter, topic: TopicLimits())
 
 
-def test_a_client_that_may_write_to_no_topic_is_told_so_and_writes_once_it_may() -> None:
-    cluster = MockCluster()
+def test_a_client_that_may_write_to_no_topic_is_told_so_and_writes_once_it_may(cluster: MockCluster) -> None:
     records: list[Record] = [(b"key", value, [], None) for value in (b"1", b"2")]
     with closing(RecordWriter(cluster.config)) as writer:
         for _ in range(2):
@@ -53,8 +60,8 @@ def test_a_client_that_may_write_to_no_topic_is_told_so_and_writes_once_it_may()
 
 
 @pytest.mark.usefixtures("without_limits")
-def test_outputs_and_polls_of_a_producer_that_has_ended_say_why() -> None:
-    cluster, answers = MockCluster(), list[Exception | None]()
+def test_outputs_and_polls_of_a_producer_that_has_ended_say_why(cluster: MockCluster) -> None:
+    answers = list[Exception | None]()
     cluster.deny(INIT_PRODUCER_ID)
     with closing(KafkaSink(cluster.config)) as sink:
         sink.write(Output(TOPIC, b"1"), answers.append)
@@ -66,8 +73,8 @@ def test_outputs_and_polls_of_a_producer_that_has_ended_say_why() -> None:
 
 
 @pytest.mark.usefixtures("without_limits")
-def test_outputs_that_a_producer_that_ends_is_flushed_with_say_why() -> None:
-    cluster, answers = MockCluster(), list[Exception | None]()
+def test_outputs_that_a_producer_that_ends_is_flushed_with_say_why(cluster: MockCluster) -> None:
+    answers = list[Exception | None]()
     cluster.deny(INIT_PRODUCER_ID)
     with closing(KafkaSink(cluster.config)) as sink:
         for number in range(5):
@@ -79,8 +86,7 @@ def test_outputs_that_a_producer_that_ends_is_flushed_with_say_why() -> None:
 
 
 @pytest.mark.usefixtures("without_limits")
-def test_a_sink_that_is_closed_after_its_producer_has_ended_says_why() -> None:
-    cluster = MockCluster()
+def test_a_sink_that_is_closed_after_its_producer_has_ended_says_why(cluster: MockCluster) -> None:
     cluster.deny(INIT_PRODUCER_ID)
     sink = KafkaSink(cluster.config)
     sink.write(Output(TOPIC, b"1"), lambda error: None)
@@ -90,10 +96,12 @@ def test_a_sink_that_is_closed_after_its_producer_has_ended_says_why() -> None:
 
 
 @pytest.mark.parametrize("compiles", [True, False], ids=["compiled", "messages"])
-def test_outputs_of_a_micro_batch_whose_producer_ends_say_why(monkeypatch: pytest.MonkeyPatch, compiles: bool) -> None:
+def test_outputs_of_a_micro_batch_whose_producer_ends_say_why(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, compiles: bool
+) -> None:
+    monkeypatch.setattr(batch_outputs, "_producers", {})
     if not compiles:
         monkeypatch.setattr(batch_outputs, "compiled_columns", lambda: None)
-    cluster = MockCluster()
 
     def write(*, again: bool) -> None:
         with BatchOutputs(cluster.config.to_json(), "none", 100_000) as writing:
@@ -108,9 +116,10 @@ def test_outputs_of_a_micro_batch_whose_producer_ends_say_why(monkeypatch: pytes
             write(again=again)
 
 
-def test_a_writer_writes_again_where_the_release_of_its_client_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_writes_again_where_the_release_of_its_client_is_not_known(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reconnecting_clients, "_librdkafka", lambda: None)
-    cluster = MockCluster()
     with closing(RecordWriter(cluster.config)) as writer:
         cluster.deny(INIT_PRODUCER_ID)
         with pytest.raises(WasmlineError):
@@ -118,22 +127,58 @@ def test_a_writer_writes_again_where_the_release_of_its_client_is_not_known(monk
         assert writer.write(TOPIC, [(b"key", b"1", [], None)]) == 1
 
 
-def test_a_topic_that_is_denied_to_the_records_before_a_commit_is_named() -> None:
-    cluster = MockCluster()
+def test_a_topic_that_is_denied_to_the_records_before_a_commit_is_named(cluster: MockCluster) -> None:
     with closing(TransactionalWriter(cluster.config, "control", "writer")) as writer:
         cluster.deny(ADD_PARTITIONS)
         with pytest.raises(NotAuthorized, match=f"to use topic control or {TOPIC}: grant its user an ACL on it"):
             writer.write({}, before_commit=lambda: [TopicRecord(TOPIC, b"key", b"1")])
 
 
-def test_a_transaction_whose_batch_came_before_one_that_was_refused_for_a_moment_can_be_tried_again() -> None:
-    cluster = MockCluster()
+def test_a_transaction_whose_batch_came_before_one_that_was_refused_for_a_moment_can_be_tried_again(
+    cluster: MockCluster,
+) -> None:
     settings = {"batch.num.messages": "1"}
     with closing(TransactionalWriter(cluster.config, "control", "writer", settings=settings)) as writer:
         codes = KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
         cluster.fail(PRODUCE, *codes, delay_ms=1_000)  # both are sent before the first answer
         with pytest.raises(BrokerUnavailable, match="skipped sequence numbers"):
             writer.write({}, [TopicRecord(TOPIC, b"key", b"%d" % number) for number in range(3)])
+
+
+@pytest.mark.usefixtures("without_limits")
+def test_producers_that_have_ended_are_freed(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_outputs, "_producers", {})
+    freed = [ref(client) for use in (write_records, write_outputs, write_columns) for client in use(cluster)]
+    gc.collect()
+    assert wait_until(lambda: not any(each() for each in freed), DENIAL_S)
+
+
+def write_records(cluster: MockCluster) -> list[ReconnectingProducer]:
+    """Write to a producer that ends, and return it."""
+    cluster.deny(INIT_PRODUCER_ID)
+    with closing(RecordWriter(cluster.config)) as writer:
+        client = writer._producer
+        with pytest.raises(NotAuthorized):
+            writer.write(TOPIC, [(b"key", b"%d" % number, [], None) for number in range(5)])
+    return [client]
+
+
+def write_outputs(cluster: MockCluster) -> list[ReconnectingProducer]:
+    cluster.deny(INIT_PRODUCER_ID)
+    sink = KafkaSink(cluster.config)
+    for number in range(5):
+        sink.write(Output(TOPIC, b"%d" % number), lambda error: None)
+    assert has_ended(sink._producer)
+    with pytest.raises(NotAuthorized):
+        sink.close()
+    return [sink._producer]
+
+
+def write_columns(cluster: MockCluster) -> list[ReconnectingProducer]:
+    cluster.deny(INIT_PRODUCER_ID)
+    with pytest.raises(NotAuthorized), BatchOutputs(cluster.config.to_json(), "none", 100_000) as writing:
+        writing.write(OUTPUTS)
+    return [writing._client]
 
 
 def has_ended(client: ReconnectingProducer) -> bool:

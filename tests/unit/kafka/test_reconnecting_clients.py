@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import ref
 
 import confluent_kafka
 import pytest
 
-from support.mock_cluster import LOGGED, TIMEOUT_S, TOPIC, MockCluster
+from support.mock_cluster import LOGGED, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.kafka import KafkaConfig, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
@@ -20,8 +20,8 @@ from wasmline.local.process import wait_until
 
 
 @pytest.fixture
-def cluster() -> MockCluster:
-    return MockCluster(debug=LOGGED)
+def cluster() -> Iterator[MockCluster]:
+    yield from lent_cluster(debug=LOGGED)
 
 
 def consumer(config: KafkaConfig) -> confluent_kafka.Consumer:

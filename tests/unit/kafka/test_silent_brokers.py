@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from confluent_kafka import TopicPartition
 
-from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster
+from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.kafka import produce_all, producer
 from wasmline.kafka.detached_consumer import detached_consumer
 
 
 @pytest.fixture
-def cluster() -> MockCluster:
-    return MockCluster()
+def cluster() -> Iterator[MockCluster]:
+    yield from lent_cluster()
 
 
 def test_a_record_is_written_although_the_broker_ignored_it(cluster: MockCluster) -> None:

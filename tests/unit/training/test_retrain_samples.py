@@ -1,8 +1,15 @@
+from collections.abc import Iterator
+
 import pytest
 
-from support.mock_cluster import TOPIC, MockCluster
+from support.mock_cluster import TOPIC, MockCluster, lent_cluster
 from wasmline.training import retrain_samples
 from wasmline.training.retrain_samples import first_numbers, newest_values
+
+
+@pytest.fixture
+def cluster() -> Iterator[MockCluster]:
+    yield from lent_cluster()
 
 
 def test_the_first_number_of_each_identity_counts() -> None:
@@ -19,8 +26,7 @@ def test_the_first_number_of_each_identity_counts() -> None:
     assert first_numbers(values, "id", "minutes") == {"a": 7.0, "5": 9.5}
 
 
-def test_a_header_whose_name_is_no_text_is_no_provenance() -> None:
-    cluster = MockCluster()
+def test_a_header_whose_name_is_no_text_is_no_provenance(cluster: MockCluster) -> None:
     for value, header in ((b"1", b"source"), (b"2", b"\xff\xfe"), (b"3", b"source")):
         cluster.produce(value, header)
     for _ in range(2):
@@ -28,8 +34,9 @@ def test_a_header_whose_name_is_no_text_is_no_provenance() -> None:
         assert list(found) == [b"1", b"2", b"3"]
 
 
-def test_the_newest_records_are_read_up_to_a_number_and_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = MockCluster()
+def test_the_newest_records_are_read_up_to_a_number_and_a_size(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for value in (b"one", b"two", b"three", b"four", b"five"):
         cluster.produce(value, b"source")
     assert list(newest_values(cluster.config, TOPIC, {"0": (0, 5)}, 4)) == [b"two", b"three", b"four", b"five"]

@@ -215,9 +215,12 @@ class KafkaSink:
         self._backlog.clear()
         self._column_writes.clear()
         if "_producer" in vars(self):
-            self._producer.purge()
             with translate_errors(self._config.bootstrap_servers):
-                self._producer.close()
+                try:
+                    self._producer.poll(0)  # the error that has ended it, if no call has raised that
+                finally:
+                    self._producer.discard()
+                    self._producer.close()
 
 
 class _ColumnWrite:

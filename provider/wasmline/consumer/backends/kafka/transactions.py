@@ -43,6 +43,7 @@ from wasmline.errors import (
 )
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import DENIED_CODES, translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 from wasmline.kafka.transactional_producer import FENCED_CODES, init_transactions, retry, transactional_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import transactional_id
@@ -89,8 +90,8 @@ class ProducerClaim:
 
     __slots__ = ("client", "is_over", "progress", "suspects")
 
-    def __init__(self, client: Producer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
-        self.client: Producer | None = client
+    def __init__(self, client: ReconnectingProducer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
+        self.client: ReconnectingProducer | None = client
         """None after ``abandon_producer``."""
         self.progress = progress
         self.is_over = False
@@ -101,7 +102,7 @@ class ProducerClaim:
     def abandon_producer(self) -> None:
         """Abandon the producer: the ``init_transactions`` of the next one aborts its open transaction."""
         if self.client is not None:
-            self.client.purge()
+            self.client.discard()
             self.client = None
 
 
@@ -195,7 +196,7 @@ class KafkaTransactions:
         """Return the transactional id of a partition; those that share one have one transaction."""
         return transactional_id(self._prefix, partition)
 
-    def _fence(self, name: str, deadline: float) -> Producer:
+    def _fence(self, name: str, deadline: float) -> ReconnectingProducer:
         reports: list[KafkaError] = []
         self._disconnects[name] = reports
         settings = {**PRODUCER_SETTINGS, **(self.compiled.producer_settings if self.compiled else {})}
@@ -290,7 +291,7 @@ class KafkaTransactions:
                 raise
             self._disconnects[name].clear()
 
-    def _new_client(self, name: str, claim: ProducerClaim, deadline: float) -> Producer:
+    def _new_client(self, name: str, claim: ProducerClaim, deadline: float) -> ReconnectingProducer:
         """Return another producer for a claim that has abandoned its own."""
         client = self._fence(name, deadline)
         self._require_owner()
