@@ -178,10 +178,9 @@ class Librdkafka:
         return handle
 
     def fatal_error(self, client: Producer) -> KafkaError | None:
-        """Return the error that has ended a producer, if one has. Raises ClientClosed."""
+        """Return the error that has ended a producer of the calling thread, if one has. Raises ClientClosed."""
         text = ctypes.create_string_buffer(512)
-        with self.lent(client) as handle:
-            code = self["fatal_error"](handle, text, len(text))
+        code = self["fatal_error"](self.handle(client), text, len(text))
         return KafkaError(code, text.value.decode(errors="replace"), True) if code else None
 
     @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -199,14 +199,17 @@ class RecordWriter:
 
     @contextmanager
     def _discarding(self) -> Iterator[None]:
-        """Forget a producer that a fatal error has ended."""
+        """Close a producer that a fatal error has ended: the frames of that error keep it until they are collected."""
         try:
             with fatal_errors(self._producer):
                 yield
         except KafkaException as error:
             if error.args[0].fatal() or error.args[0].code() in ENDED_PRODUCER_CODES:
                 self.close()
-                del self._producer
+                ended = vars(self).pop("_producer", None)
+                with suppress(KafkaException):  # the same error
+                    if ended is not None:
+                        ended.close()
             raise
 
     def _enqueue(self, topic: str, record: Record) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any, cast
 from weakref import ref
 
 import pyarrow as pa
@@ -16,15 +18,22 @@ from support.mock_cluster import ADD_PARTITIONS, INIT_PRODUCER_ID, PRODUCE, TOPI
 from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter, TopicLimits
 from wasmline.consumer.backends.kafka.sink import KafkaSink
-from wasmline.errors import BrokerUnavailable, NotAuthorized, WasmlineError
+from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
+from wasmline.consumer.backends.kafka.transactions import KafkaTransactions, ProducerClaim
+from wasmline.errors import BrokerUnavailable, NotAuthorized, ProducerFenced, WasmlineError
 from wasmline.job_offsets import batch_outputs
 from wasmline.job_offsets.batch_outputs import BatchOutputs
 from wasmline.kafka import RecordWriter, reconnecting_clients
 from wasmline.kafka.compacted_topic import TopicRecord, TransactionalWriter
 from wasmline.kafka.producer import Record
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
+from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
 from wasmline.local.process import wait_until
 from wasmline.pipeline.transform_runner import PLACED_SCHEMA
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
+
+FENCED_S = 0.2
+"""Seconds within which a producer hears that it is fenced."""
 
 DENIAL_S = 10.0
 """Seconds within which a producer that is denied has ended."""
@@ -153,6 +162,40 @@ def test_producers_that_have_ended_are_freed(cluster: MockCluster, monkeypatch: 
     assert wait_until(lambda: not any(each() for each in freed), DENIAL_S)
 
 
+@pytest.mark.usefixtures("without_limits")
+def test_a_transaction_that_is_fenced_between_two_outputs_is_freed(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_for_fence(*_: object) -> bool:
+        time.sleep(FENCED_S)
+        return True
+
+    monkeypatch.setattr(ProducerBatchLimiter, "flush_if_full", wait_for_fence)
+    client, work = fence(cluster)
+    gc.collect()
+    assert wait_until(lambda: client() is None and work() is None, DENIAL_S)
+
+
+class Work(dict[TopicPartition, tuple[Sequence[Output], CommittedOffset]]):
+    """What a transaction commits, to which there may be weak references."""
+
+
+def fence(cluster: MockCluster) -> tuple[ref[ReconnectingProducer], ref[Work]]:
+    """Fence a producer within its transaction, and return it with what it was to commit."""
+    source, store = SimpleNamespace(group="group"), SimpleNamespace(send_offsets=lambda *_: None)
+    store.on = lambda producer: store
+    transactions = KafkaTransactions(cluster.config, "prefix", cast(Any, source), cast(Any, store), is_safe=True)
+    client = transactional_producer(cluster.config, "prefix-0", {**PRODUCER_SETTINGS, "linger.ms": "0"})
+    init_transactions(client, time.monotonic() + DENIAL_S)
+    work = Work({TopicPartition("in", 0): ([Output(TOPIC, b"%d" % number) for number in range(4)], CommittedOffset(1))})
+    cluster.fail(ADD_PARTITIONS, KafkaError.PRODUCER_FENCED)
+    claim = ProducerClaim(client, {})
+    error, is_usable = transactions._run_transaction(client, claim, work, None, time.monotonic() + DENIAL_S)
+    claim.abandon_producer()
+    assert (type(error), is_usable) == (ProducerFenced, False)
+    return ref(client), ref(work)
+
+
 def write_records(cluster: MockCluster) -> list[ReconnectingProducer]:
     """Write to a producer that ends, and return it."""
     cluster.deny(INIT_PRODUCER_ID)
@@ -160,6 +203,8 @@ def write_records(cluster: MockCluster) -> list[ReconnectingProducer]:
         client = writer._producer
         with pytest.raises(NotAuthorized):
             writer.write(TOPIC, [(b"key", b"%d" % number, [], None) for number in range(5)])
+        with pytest.raises(RuntimeError, match="closed"):
+            client.poll(0)
     return [client]
 
 

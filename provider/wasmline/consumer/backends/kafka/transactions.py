@@ -322,6 +322,8 @@ class KafkaTransactions:
                     is_fatal = isinstance(error, KafkaException) and error.args[0].fatal()
                     if late or is_fatal or isinstance(error, CommitFailed):
                         raise
+                    # If the abort fails, confluent-kafka's error keeps this one for ever, and its frames all outputs.
+                    forget_frames(error)
                     # Rejected while a commit is under way, so an aborted transaction was not committed.
                     retry(client.abort_transaction, deadline)
                     client.poll(0)  # the results of the outputs may be reported only now
