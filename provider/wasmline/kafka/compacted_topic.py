@@ -143,7 +143,6 @@ class TransactionalWriter:
                 self._producer.poll(0)
                 codes = {error.args[0].code(), *(each.code() for each in undelivered)}
                 if not codes.isdisjoint((*DENIED_CODES, *RECORD_ERROR_CODES)):
-                    error.__traceback__ = None  # an abort that fails keeps this error for ever, in confluent-kafka
                     self._abort()
                 if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:
                     raise KafkaException(undelivered[0]) from error
