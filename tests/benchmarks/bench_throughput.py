@@ -1,6 +1,6 @@
 """Kafka → transform → Kafka by Wasmline beside Kafka Streams, a Python loop and Quix Streams, on the same broker.
 
-    make bench-throughput                                  # about a quarter of an hour
+    make bench-throughput                                  # about twenty minutes
     make bench-throughput ARGS="--quick"                   # about five minutes: a look, and no figure
     make bench-throughput ARGS="--only streams --only wasmline --rounds 5"
 
