@@ -89,7 +89,6 @@ class ReconnectingClient:
 FLUSH_SLICE_S = 0.1
 """Seconds of a call of ``flush``: less than the 0.2 s after which the client looks for signals, and goes on."""
 
-
 MOST_ERRORS = 3
 """Number of errors that a producer reports between two callbacks, at most."""
 

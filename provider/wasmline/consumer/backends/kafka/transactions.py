@@ -322,14 +322,12 @@ class KafkaTransactions:
                     is_fatal = isinstance(error, KafkaException) and error.args[0].fatal()
                     if late or is_fatal or isinstance(error, CommitFailed):
                         raise
-                    # If the abort fails, confluent-kafka's error keeps this one for ever, and its frames all outputs.
+                    # They hold it and all outputs, and if the abort fails, confluent-kafka's error keeps it for ever.
                     forget_frames(error)
                     # Rejected while a commit is under way, so an aborted transaction was not committed.
                     retry(client.abort_transaction, deadline)
                     client.poll(0)  # the results of the outputs may be reported only now
                     undelivered = deliveries.failures()
-                    for failure in undelivered:
-                        forget_frames(failure)  # one that was raised is in its frames, beside all outputs
                     if undelivered and not undelivered[0].retryable:
                         return self._rejection(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
