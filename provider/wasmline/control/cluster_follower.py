@@ -99,8 +99,9 @@ class EndOffsetReader:
         """Return the ends that were read last, once; begin to read those of ``topics`` if it is time. Does not wait."""
         found = None
         if self._call is not None and self._call.wait(0):
-            found, self.error = self._call.result()
-            self._call, self._next_at = None, time.monotonic() + ENDS_INTERVAL_S
+            done, self._call = self._call, None
+            self._next_at = time.monotonic() + ENDS_INTERVAL_S
+            found, self.error = done.result()
         if self._call is None and time.monotonic() >= self._next_at:
             self._call = BackgroundCall(partial(self._read, sorted(topics)))
         return found
