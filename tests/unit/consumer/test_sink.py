@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from support.consumers.column_handlers import output_columns
 from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka.producer_batch_limiter import TopicLimits
 from wasmline.consumer.backends.kafka.sink import KafkaSink
@@ -80,6 +81,26 @@ def test_a_flush_writes_what_waits_for_room_too(client: Client, sink: KafkaSink)
     client.answers = True
     assert sink.flush(30.0) == 0
     assert answers == [None] * 7
+
+
+def test_a_flush_counts_the_outputs_whose_answers_it_has_not_passed_on(
+    client: Client, sink: KafkaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[tuple[int, int, Exception | None]] = []
+    sink._batches._limits["out"] = TopicLimits()
+    sink.write_columns(output_columns([Output("out", b"", timestamp=0)], [0]), lambda *each: answers.append(each))
+    pass_on = sink._answer_columns
+
+    def delivered_just_after() -> None:
+        pass_on()
+        client.answers = True
+        client.poll(0)
+
+    monkeypatch.setattr(sink, "_answer_columns", delivered_just_after)
+    assert sink.flush(0.0) == 1
+    assert answers == []
+    assert sink.flush(0.0) == 0
+    assert answers == [(1, 0, None)]
 
 
 def test_a_batch_under_way_that_is_not_taken_keeps_the_next_output_waiting(client: Client, sink: KafkaSink) -> None:

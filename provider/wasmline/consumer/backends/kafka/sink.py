@@ -185,10 +185,9 @@ class KafkaSink:
             return 0
         deadline = time.monotonic() + timeout
         while True:
-            self._flush(max(0.0, deadline - time.monotonic()))
+            left = self._flush(max(0.0, deadline - time.monotonic())) + len(self._backlog)
             self._answer_columns()
             self._send_backlog()
-            left = len(self._producer) + len(self._backlog)
             if not left or time.monotonic() >= deadline:
                 return left
 
