@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import wasmline
+from support.installed.environment import TEST_DEPENDENCIES
 from wasmline.extras import EXTRAS
 from wasmline_provider.get_provider_info import get_provider_info
 
@@ -65,6 +66,15 @@ def test_every_engine_module_imports_where_airflow_cannot_be_imported() -> None:
 )
 def test_what_an_installation_runs_imports_without_the_other_extras(extras: list[str], modules: list[str]) -> None:
     run(WITHOUT, ",".join(library for library, extra in EXTRAS.items() if extra not in extras), *modules)
+
+
+def test_the_suite_loads_no_more_than_is_installed_for_each_cell_of_the_matrix() -> None:
+    dev = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]["dev"]
+    others = {re.split("[>=]", line)[0] for line in dev} - set(TEST_DEPENDENCIES)
+    absent = {name for name, of in importlib.metadata.packages_distributions().items() if others & set(of)}
+    path = f"import sys; sys.path[:0] = [{str(REPOSITORY / 'tests')!r}]\n"
+    plugins = "for name in sys.modules['conftest'].pytest_plugins:\n    importlib.import_module(name)"
+    run(path + WITHOUT + plugins, ",".join(absent), "conftest")
 
 
 def test_a_command_whose_extra_is_missing_says_in_one_line_what_to_install() -> None:

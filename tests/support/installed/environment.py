@@ -18,6 +18,7 @@ TEST_DEPENDENCIES = (
     "pytest",
     "pytest-rerunfailures",
     "pytest-timeout",
+    "pytest-xdist",
     "trustme",
 )
 
