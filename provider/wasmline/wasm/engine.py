@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 import wasmtime
+from wasmtime import _ffi
 
-from wasmline.wasm.trap_handlers import keep_trap_handlers
+from wasmline.wasm.trap_handlers import TRAP_HANDLERS
 
 MAX_STACK_BYTES = 1 << 20
 """Size of a guest's call stack. It is part of its thread's, so it must stay well below a thread's usual 8 MiB."""
@@ -50,5 +51,5 @@ def new_engine(**changes: bool) -> wasmtime.Engine:
     # The compiler's thread pool does not survive a fork: a child that waited for it would wait forever.
     config.parallel_compilation = not _forked
     engine = wasmtime.Engine(config)
-    keep_trap_handlers()
+    TRAP_HANDLERS.keep(_ffi.dll.wasm_engine_new)
     return engine

@@ -8,6 +8,7 @@ fails; then it is dead, its memory can still be read, and its owner creates anot
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import LogLine
 from wasmline.wasm.shim.import_trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.transform_context import TransformContext
-from wasmline.wasm.trap_handlers import restore_trap_handlers
+from wasmline.wasm.trap_handlers import SIGNALS, TRAP_HANDLERS
 from wasmline.wasm.traps import GuestExitInfo, classify_exit, instantiation_error, trap_code
 from wasmline.wasm.watchdog import Watch, watchdog
 
@@ -180,11 +181,12 @@ class Guest:
             return
         self._closed = True
         if self._thread.is_alive():
-            if self._resting:
-                self._turn_of_guest.release()
-            else:  # the interpreter ends while a batch is being served
-                self._code.engine.increment_epoch()
-            self._thread.join()
+            with TRAP_HANDLERS:  # its shim ends by a trap
+                if self._resting:
+                    self._turn_of_guest.release()
+                else:  # the interpreter ends while a batch is being served
+                    self._code.engine.increment_epoch()
+                self._thread.join()
         self._end = None  # a trap holds the frames of the thread
         self._store.close()
 
@@ -202,15 +204,15 @@ class Guest:
         dog = watchdog()
         self._resting = False
         dog.watch(self._watch)
-        try:
-            restore_trap_handlers()
-            hand_over()
-            self._turn_of_owner.acquire()
-        except BaseException:  # Ctrl-C: a guest must not run without its owner
-            self._abandon()
-            raise
-        finally:
-            dog.release(self._watch)
+        with TRAP_HANDLERS:
+            try:
+                hand_over()
+                self._turn_of_owner.acquire()
+            except BaseException:  # Ctrl-C: a guest must not run without its owner
+                self._abandon()
+                raise
+            finally:
+                dog.release(self._watch)
 
     def _abandon(self) -> None:
         self._abandoned = True
@@ -253,6 +255,8 @@ class Guest:
 
     def _live(self) -> None:
         try:
+            if hasattr(signal, "pthread_sigmask"):
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked, a trap would end the process
             self._watch.adopt_thread()
             start = self._instantiate()
             start(self._store)

@@ -17,6 +17,8 @@ from collections.abc import Callable
 
 import wasmtime
 
+from wasmline.wasm.trap_handlers import TRAP_HANDLERS
+
 TICK_S = 0.03
 """Maximum seconds between two polls; one takes a tenth of a millisecond."""
 SHORTEST_TICK_S = 0.001
@@ -102,6 +104,8 @@ class Watchdog:
         with self._lock:
             while idle < self._linger_ticks:
                 self._lock.wait(self._pause)
+                if self._watches:
+                    TRAP_HANDLERS.renew()
                 self._pause = min((watch.look() for watch in self._watches), default=TICK_S)
                 idle = 0 if self._watches else idle + 1
             self._thread = None
