@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from consumer.ledger import Run
 
-OURS = ("threads", "asyncio")
+OURS = ("threads", "asyncio", "pinned")
+"""With a function, a coroutine function, and a function on one core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

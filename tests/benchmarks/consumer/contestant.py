@@ -1,5 +1,5 @@
-"""The Python contestants, in a process of their own: ours with threads and asyncio, pyrallel-consumer, a plain one,
-and threads without a consumer.
+"""The Python contestants, in a process of their own: ours with threads, pinned threads and asyncio, pyrallel-consumer,
+a plain one, and threads without a consumer.
 
 Each line of standard input is a job in JSON; each is answered by one line of JSON on standard output, the calls that
 the handler got and the CPU time. pyrallel-consumer needs another Python than ours, so nothing that one of them lacks is
@@ -12,6 +12,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import sys
 import threading
 import uuid
@@ -41,6 +42,12 @@ class Job:
 def threads(job: Job, calls: Calls, group: str) -> None:
     """Run ours with a function."""
     _ours(job, calls, group, lambda record: calls.handle(record.partition, record.offset))
+
+
+def pinned(job: Job, calls: Calls, group: str) -> None:
+    """Run ours with a function, on one core from now on, as ``taskset`` would."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    threads(job, calls, group)
 
 
 def asyncio_(job: Job, calls: Calls, group: str) -> None:
@@ -152,7 +159,14 @@ async def _pyrallel(job: Job, calls: Calls, group: str) -> None:
     await consumer.stop()
 
 
-CONTESTANTS = {"threads": threads, "asyncio": asyncio_, "plain": plain, "bare": bare, "pyrallel": pyrallel}
+CONTESTANTS = {
+    "threads": threads,
+    "asyncio": asyncio_,
+    "pinned": pinned,
+    "plain": plain,
+    "bare": bare,
+    "pyrallel": pyrallel,
+}
 
 
 def main() -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from consumer.cell import OURS, Cell
 from consumer.figures import Figures
 from consumer.workload import NOTHING
 from rich.table import Table
 
-RIVALS = ("threads", "asyncio", "java", "pyrallel", "plain", "bare")
+OTHERS = ("java", "pyrallel", "plain", "bare")
+RIVALS = (*OURS, *OTHERS)
+
+Goals = tuple[float | None, float | None]
+"""Of threads and asyncio; pinned threads have none."""
+
+NO_GOALS: Goals = (None, None)
 
 TRANSACTION_MS = 10.0
 """What a transaction may take."""
@@ -54,8 +61,8 @@ def seconds(cells: Sequence[Cell]) -> Table:
 
 
 def ratios(cells: Sequence[Cell]) -> Table:
-    """Return how ours compare: threads / asyncio in each column."""
-    title = "threads / asyncio: times as fast, and shares of the bounds by nominal and by real calls"
+    """Return how ours compare: threads / asyncio / pinned threads in each column."""
+    title = "threads / asyncio / pinned threads: times as fast, and shares of the bounds by nominal and by real calls"
     table = Table("workload", "C", title=title)
     for heading in ("Java", "pyrallel", "plain", "bare", "of bound", "of real calls"):
         table.add_column(heading, justify="right")
@@ -63,9 +70,9 @@ def ratios(cells: Sequence[Cell]) -> Table:
         table.add_row(
             cell.label,
             str(cell.concurrency),
-            *(_pair([cell.over(name, rival) for name in OURS], goal(cell, rival)) for rival in RIVALS[2:]),
-            _pair([cell.of_bound(name) for name in OURS], goal(cell, "bound")),
-            _pair([cell.of_possible(name) for name in OURS], (None, None)),
+            *(_of_ours([cell.over(name, rival) for name in OURS], goal(cell, rival)) for rival in OTHERS),
+            _of_ours([cell.of_bound(name) for name in OURS], goal(cell, "bound")),
+            _of_ours([cell.of_possible(name) for name in OURS], NO_GOALS),
         )
     return table
 
@@ -116,19 +123,19 @@ def transforms(figures: Figures) -> Table:
     return table
 
 
-def goal(cell: Cell, rival: str) -> tuple[float | None, float | None]:
-    """Return the least ratios to a rival, or to the bound, that are wanted of threads and asyncio."""
+def goal(cell: Cell, rival: str) -> Goals:
+    """Return the least ratios to a rival, or to the bound, that are wanted."""
     if rival == "java":
         return (0.8, 1.0) if cell.concurrency == 100 and cell.keys == 1_000 else (1.0, 1.0)
     if rival == "pyrallel" and cell.concurrency == 100 and cell.sleeps:
         return ({1: 1.1, 10: 2.5}.get(cell.keys, 5.0),) * 2
     if rival == "bound" and cell.concurrency <= 64 and cell.sleeps:
         return (0.85 if cell.keys <= 10 else 0.6,) * 2
-    return None, None
+    return NO_GOALS
 
 
-def _pair(figures: Sequence[float | None], wanted: tuple[float | None, float | None]) -> str:
-    return " / ".join(_number(figure, least) for figure, least in zip(figures, wanted, strict=True))
+def _of_ours(figures: Sequence[float | None], wanted: Goals) -> str:
+    return " / ".join(_number(figure, least) for figure, least in zip_longest(figures, wanted))
 
 
 def _number(figure: float | None, least: float | None) -> str:
