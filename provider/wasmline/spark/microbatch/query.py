@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
+from weakref import WeakMethod
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -269,6 +270,14 @@ class MicrobatchQuery(JobQuery):
     # -- the driver's thread -----------------------------------------------------------------------------------------
 
     def start(self) -> StreamingQuery:
+        run_batch = WeakMethod(self._run_batch)
+
+        def run_if_watched(frame: DataFrame, batch_id: int) -> None:
+            """Run a batch. The JVM keeps this function after the query, and with it would keep all clients."""
+            if (run := run_batch()) is None:
+                raise _Stopped
+            run(frame, batch_id)
+
         job, stream, plan = self._context.job, self._context.stream, self._run.plan
         source = (
             self._context.spark.readStream.format("kafka")
@@ -285,7 +294,7 @@ class MicrobatchQuery(JobQuery):
         writer = source.writeStream.queryName(f"{job.job} {job.run}")
         interval = stream.trigger_interval
         writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
-        return writer.option("checkpointLocation", plan.checkpoint).foreachBatch(self._run_batch).start()
+        return writer.option("checkpointLocation", plan.checkpoint).foreachBatch(run_if_watched).start()
 
     def poll(self, query: StreamingQuery) -> bool:
         if self._transactions is not None:
