@@ -12,7 +12,8 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
     """That of ``--dist loadfile``, mended: in release 3.8, a crash leaves all processes waiting for each other.
 
     The files that the crashed process had finished are handed out again (pytest-dev/pytest-xdist#1378), and its
-    successor may get a single test, which it keeps until there is another one (#1327).
+    successor may get a single test, which it keeps until there is another one (#1327). It is also given files before
+    it has collected them, which ends the run or hides a crash.
     """
 
     def remove_node(self, node: WorkerController) -> str | None:
@@ -26,6 +27,10 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
         super().schedule()
         if self.collection:
             super().schedule()  # a second file, or the end of the process
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node in self.registered_collections:
+            super()._reschedule(node)
 
 
 @pytest.hookimpl(optionalhook=True)

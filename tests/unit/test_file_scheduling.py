@@ -12,14 +12,34 @@ import pytest
 TESTS = Path(__file__).parents[1]
 
 CRASH = """
-import os, pathlib
+import os, pathlib, time
 
 def test_crashes_once():
-    crashed = pathlib.Path(__file__).parent / "crashed"
+    crashed = pathlib.Path(__file__).with_suffix(".crashed")
     if not crashed.exists():
         crashed.touch()
+        time.sleep({seconds})
         os._exit(1)
 """
+
+SLOW_SUCCESSORS = """
+import os, time
+
+def pytest_collection_modifyitems(items):
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") not in ("gw0", "gw1"):
+        time.sleep(3)
+"""
+
+
+def output_of_a_run(folder: Path, processes: int) -> str:
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    options = f"-q -p no:cacheprovider -p support.file_scheduling -n {processes} --dist loadfile --no-loadscope-reorder"
+    command = [sys.executable, "-m", "pytest", *options.split(), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # which are of this run
+        environment.pop(name, None)
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return run.stdout
 
 
 @pytest.mark.parametrize(("processes", "files_after"), [(1, 1), (2, 0), (2, 10)])
@@ -27,13 +47,15 @@ def test_a_run_ends_although_one_of_its_processes_crashes(tmp_path: Path, proces
     before = 20
     for number in range(before + files_after):
         (tmp_path / f"test_{number + 2 * (number >= before):02}.py").write_text("def test_passes(): pass")
-    (tmp_path / f"test_{before:02}.py").write_text(CRASH)
+    (tmp_path / f"test_{before:02}.py").write_text(CRASH.format(seconds=0))
     (tmp_path / f"test_{before + 1:02}.py").write_text("def test_passes(): pass")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    options = f"-q -p no:cacheprovider -p support.file_scheduling -n {processes} --dist loadfile --no-loadscope-reorder"
-    command = [sys.executable, "-m", "pytest", *options.split(), str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
-    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # which are of this run
-        environment.pop(name, None)
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert f"1 failed, {before + files_after + 2} passed" in run.stdout, run.stdout
+    assert f"1 failed, {before + files_after + 2} passed" in output_of_a_run(tmp_path, processes)
+
+
+def test_a_process_that_has_not_collected_is_given_nothing(tmp_path: Path) -> None:
+    for number, seconds in enumerate((0, 2)):
+        (tmp_path / f"test_{number:02}.py").write_text(CRASH.format(seconds=seconds))
+    for number in range(2, 10):
+        (tmp_path / f"test_{number:02}.py").write_text("def test_passes(): pass")
+    (tmp_path / "conftest.py").write_text(SLOW_SUCCESSORS)
+    assert "2 failed, 10 passed" in output_of_a_run(tmp_path, 2)
