@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any
 
@@ -156,7 +156,6 @@ class RecordWriter:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._servers = config.bootstrap_servers
-        self._failed: list[KafkaError] = []
 
     @cached_property
     def _producer(self) -> ReconnectingProducer:
@@ -168,17 +167,18 @@ class RecordWriter:
         Raises TopicNotFound, BrokerUnavailable, or KafkaError as soon as a delivery is known to have failed; records
         acknowledged by then stay written.
         """
-        self._failed.clear()
+        failed: list[KafkaError] = []  # of these records: an earlier call may have been interrupted
         count = 0
         with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)), self._discarding():
             for record in records:
-                self._enqueue(topic, record)
+                enqueue(self._producer, topic, record, partial(_take_failure, failed))
+                self._producer.poll(0)
                 count += 1
-                if self._failed:
+                if failed:
                     break
             left = self._producer.flush(FLUSH_TIMEOUT_S)
-            if self._failed:
-                raise KafkaException(self._failed[0])
+            if failed:
+                raise KafkaException(failed[0])
         if left:
             message = f"{left} of {count} records for {topic} were not acknowledged within {FLUSH_TIMEOUT_S:.0f} s"
             raise BrokerUnavailable(message, bootstrap_servers=self._servers)
@@ -212,13 +212,10 @@ class RecordWriter:
                         ended.close()
             raise
 
-    def _enqueue(self, topic: str, record: Record) -> None:
-        enqueue(self._producer, topic, record, self._on_delivery)
-        self._producer.poll(0)
 
-    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failed.append(error)
+def _take_failure(failed: list[KafkaError], error: KafkaError | None, _: Message) -> None:
+    if error is not None:
+        failed.append(error)
 
 
 def produce_all(config: KafkaConfig, topic: str, records: Iterable[Record]) -> int:

@@ -89,8 +89,8 @@ class ReconnectingClient:
 FLUSH_SLICE_S = 0.1
 """Seconds of a call of ``flush``: less than the 0.2 s after which the client looks for signals, and goes on."""
 
-MOST_ERRORS = 3
-"""Number of errors that a producer reports between two callbacks, at most."""
+DISCARD_TIMEOUT_S = 0.5
+"""Seconds until the callbacks of dropped records are told, at most: those of records in flight just after the drop."""
 
 
 class ReconnectingProducer(ReconnectingClient, Producer):
@@ -115,11 +115,10 @@ class ReconnectingProducer(ReconnectingClient, Producer):
         The client refers to these until then, and they to what uses it: no garbage collector sees that cycle.
         """
         self.purge()
-        for _ in range(MOST_ERRORS):
+        deadline = time.monotonic() + DISCARD_TIMEOUT_S
+        while len(self) and time.monotonic() < deadline:
             with suppress(KafkaException):  # the error that has ended this producer: callbacks follow it
-                self.poll(0)
-            if not len(self):
-                return
+                self.poll(0.01)
 
     def fatal_error(self) -> KafkaError | None:
         """Return the error that has ended this producer: from then on, its calls and its records fail with other codes.

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from support.consumers.column_handlers import output_columns
 from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka.producer_batch_limiter import TopicLimits
-from wasmline.consumer.backends.kafka.sink import KafkaSink
+from wasmline.consumer.backends.kafka.sink import KafkaSink, delivery_error
 from wasmline.kafka.config import KafkaConfig
 
 ROOM = 2
@@ -143,3 +143,14 @@ def test_a_delivery_that_fails_is_told_of(client: Client, sink: KafkaSink) -> No
     ((_, done),) = client.queue
     done(KafkaError(KafkaError._MSG_TIMED_OUT), None)
     assert [type(each).__name__ for each in answers] == ["BrokerUnavailable"]
+
+
+def test_the_error_of_a_delivery_keeps_nothing_of_its_callers() -> None:
+    config = KafkaConfig({"bootstrap.servers": "127.0.0.1:1"})
+    error: BaseException | None = delivery_error(config, "out", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    chain = list[BaseException]()
+    while error is not None:
+        chain.append(error)
+        error = error.__cause__ or error.__context__
+    assert len(chain) == 2
+    assert [each.__traceback__ for each in chain] == [None, None]

@@ -125,6 +125,24 @@ def test_outputs_of_a_micro_batch_whose_producer_ends_say_why(
             write(again=again)
 
 
+def interrupted_after(records: Sequence[Record], seconds: float) -> Iterator[Record]:
+    yield from records
+    time.sleep(seconds)
+    raise KeyboardInterrupt
+
+
+def test_a_write_after_one_that_was_interrupted_has_its_own_result_only(cluster: MockCluster) -> None:
+    record: Record = (b"key", b"value", [], None)
+    with closing(RecordWriter(cluster.config)) as writer:
+        assert writer.write(TOPIC, [record]) == 1
+        cluster.ignore(PRODUCE)
+        with pytest.raises(KeyboardInterrupt):
+            writer.write(TOPIC, interrupted_after([record], 0.5))
+        writer.close()
+        assert len(writer._producer) == 0
+        assert writer.write(TOPIC, [record]) == 1
+
+
 def test_a_writer_writes_again_where_the_release_of_its_client_is_not_known(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

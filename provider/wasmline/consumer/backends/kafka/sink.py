@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
 from wasmline.consumer.records import Output
+from wasmline.consumer.runtime.failure_log import forget_frames
 from wasmline.errors import OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
@@ -74,6 +75,7 @@ def delivery_error(config: KafkaConfig, topic: str, error: KafkaError, *, with_o
         with translate_errors(servers, unusable_topic_errors(topic, servers)):
             raise KafkaException(error)
     except WasmlineError as ours:
+        forget_frames(ours)  # those of the callers, and so all outputs
         return ours
 
 
