@@ -185,9 +185,12 @@ class RecordWriter:
         return count
 
     def close(self) -> None:
-        """Drop records that are not written yet, which exist only if ``write`` was interrupted."""
-        if "_producer" in vars(self):
-            self._producer.discard()
+        """Drop records that are not written yet, which exist only if ``write`` was interrupted; a write reopens it."""
+        client: ReconnectingProducer | None = vars(self).pop("_producer", None)
+        if client is not None:
+            client.discard()
+            with suppress(KafkaException):  # the error that has ended it, which ``write`` has raised
+                client.close()
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -206,10 +209,6 @@ class RecordWriter:
         except KafkaException as error:
             if error.args[0].fatal() or error.args[0].code() in ENDED_PRODUCER_CODES:
                 self.close()
-                ended = vars(self).pop("_producer", None)
-                with suppress(KafkaException):  # the same error
-                    if ended is not None:
-                        ended.close()
             raise
 
 
