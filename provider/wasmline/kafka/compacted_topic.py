@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import (
@@ -35,6 +36,7 @@ from wasmline.kafka.producer import (
     bounded,
     enqueue,
     fatal_errors,
+    note_failure,
 )
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
@@ -159,11 +161,7 @@ class TransactionalWriter:
 
     def _enqueue(self, records: Iterable[TopicRecord], undelivered: list[KafkaError]) -> None:
         """Pass records to the producer until their transaction has failed; the errors are added to ``undelivered``."""
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                undelivered.append(error)
-
+        delivered = partial(note_failure, undelivered)
         for record in records:
             contents = (record.key, record.value, record.headers, record.timestamp)
             try:

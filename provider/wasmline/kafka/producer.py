@@ -119,6 +119,12 @@ def try_enqueue(
     return True
 
 
+def note_failure(failed: list[KafkaError], error: KafkaError | None, _: Message) -> None:
+    """Add the error of a record that was not delivered to ``failed``: a delivery callback, by ``partial``."""
+    if error is not None:
+        failed.append(error)
+
+
 @contextmanager
 def fatal_errors(client: ReconnectingProducer) -> Iterator[None]:
     """Raise the error that has ended ``client``, if one has, in place of those that calls and records fail with then.
@@ -171,7 +177,7 @@ class RecordWriter:
         count = 0
         with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)), self._discarding():
             for record in records:
-                enqueue(self._producer, topic, record, partial(_take_failure, failed))
+                enqueue(self._producer, topic, record, partial(note_failure, failed))
                 self._producer.poll(0)
                 count += 1
                 if failed:
@@ -210,11 +216,6 @@ class RecordWriter:
             if error.args[0].fatal() or error.args[0].code() in ENDED_PRODUCER_CODES:
                 self.close()
             raise
-
-
-def _take_failure(failed: list[KafkaError], error: KafkaError | None, _: Message) -> None:
-    if error is not None:
-        failed.append(error)
 
 
 def produce_all(config: KafkaConfig, topic: str, records: Iterable[Record]) -> int:
