@@ -311,8 +311,10 @@ def _tried(client: str, code: str) -> str:
 
 
 def _after_fork() -> None:
-    global _trying
-    _trying = threading.Lock()  # it may be held by a thread that the fork does not copy
+    global _trying, _changed
+    _trying, _changed = threading.Lock(), threading.Condition()  # threads that the fork does not copy may hold them
+    _calls.clear()
+    _closing.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -324,10 +326,10 @@ def close(consumer: Consumer) -> None:
 
     The client's own ``close`` waits for calls of its own methods only: any other call would use freed memory.
     """
-    with _changed:
-        _closing.add(id(consumer))
-        _changed.wait_for(lambda: not _calls[id(consumer)])
     try:
+        with _changed:
+            _closing.add(id(consumer))
+            _changed.wait_for(lambda: id(consumer) not in _calls)
         consumer.close()
     finally:
         with _changed:

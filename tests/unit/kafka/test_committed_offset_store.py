@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +174,38 @@ def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.
     assert not librdkafka_ctypes._closing
     with pytest.raises(ClientClosed):
         offset_store.committed(consumer, [PARTITION])
+
+
+def test_a_close_that_is_interrupted_leaves_the_client_open(consumer: Consumer) -> None:
+    library, interrupted = Librdkafka(), threading.Event()
+
+    def interrupt() -> None:
+        while id(consumer) not in librdkafka_ctypes._closing:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        interrupted.set()
+
+    with library.lent(consumer):
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            librdkafka_ctypes.close(consumer)
+        thread.join()
+    assert interrupted.is_set()
+    with library.lent(consumer):  # also another client, which may have the same identity
+        pass
+    librdkafka_ctypes.close(consumer)
+    assert not librdkafka_ctypes._calls
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_calls_of_other_threads_at_a_fork_are_none_of_the_child(consumer: Consumer) -> None:
+    with Librdkafka().lent(consumer), librdkafka_ctypes._changed:
+        child = os.fork()
+        if not child:  # no test may continue in it
+            is_free = librdkafka_ctypes._changed.acquire(blocking=False) and not librdkafka_ctypes._calls
+            os._exit(0 if is_free else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_other_objects_are_no_clients() -> None:
