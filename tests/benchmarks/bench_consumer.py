@@ -1,7 +1,7 @@
 """The key-parallel consumer beside the Java library, pyrallel-consumer, one plain consumer, and threads without any.
 
-    make bench-consumer                                  # about ten minutes
-    make bench-consumer ARGS="--quick"                   # less than three
+    make bench-consumer                                  # about 40 minutes
+    make bench-consumer ARGS="--quick"                   # a look, and no figure
     make bench-consumer ARGS="--only nothing"            # what a record costs by itself: about a minute
     make bench-consumer ARGS="--only sleep --keys 1000 --concurrency 100 --rivals threads,java"
 
