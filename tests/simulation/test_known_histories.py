@@ -466,3 +466,23 @@ def test_a_task_that_wakes_with_its_transaction_open_commits_nothing(mode: tuple
     history.wake(zombie, 1_000)
     history.check()
     assert history.cluster.records(OUTPUT) == written
+
+
+def test_a_run_ends_where_a_task_of_the_run_before_sets_its_progress_back_after_it_had_caught_up() -> None:
+    history = History(partitions=2)
+
+    def overtake(mode: tuple[str, str], records: int, *moments: tuple[str, int]) -> None:
+        """A run is held, and so is the next one; then the first goes on before the second one does."""
+        runs = []
+        for count, moment in ((records, moments[0]), (1, moments[1])):
+            for partition in range(2):
+                history.produce(partition, count, is_slow=not partition)
+            runs.append(history.start(*mode))
+            history.advance_to(runs[-1], *moment)
+        history.advance_to(runs[0], *moments[2])
+        history.finish(runs[1])
+
+    for _ in range(3):
+        overtake(EXACT, 1, ("fence", 1), ("fence", 1), ("fence", 1))
+    overtake(LEASES, 4, ("commit", 4), ("fence", 3), ("fence", 1))
+    assert history.runs[-1].name_of_end == "succeeded"

@@ -36,11 +36,16 @@ def snapshot_end_offsets(
 
 
 class CatchUpTarget:
-    """The committed records between begin and end of some partitions; repeated checks follow a consumer's progress."""
+    """The committed records between begin and end of some partitions; repeated checks follow a consumer's progress.
+
+    A partition whose progress is set back is done no more: whoever asks must not take it for done while others do not.
+    """
 
     def __init__(self, config: KafkaConfig, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self._config = config
-        self._left = dict(ends)
+        self._ends = dict(ends)
+        self._done: dict[TopicPartition, int] = {}
+        """The offset by which a partition had reached its end."""
 
     def reached(self, health: ConsumerHealth, *, committed: bool = False) -> bool:
         """Return True once every partition has reached its end. Call repeatedly; no other consumer has any of them.
@@ -57,27 +62,31 @@ class CatchUpTarget:
         except KafkaError as error:
             logger.warning("cannot check whether all records are done, retrying: %s", error)
             return False
-        return not self._left
+        return not self.left
 
     @property
     def left(self) -> set[TopicPartition]:
         """The partitions that have not reached their ends, as far as was checked."""
-        return set(self._left)
+        return self._ends.keys() - self._done.keys()
 
     def passed(self, committed: Mapping[TopicPartition, int]) -> bool:
         """Return whether all of them are done, by the committed offsets of the group."""
         for partition, offset in committed.items():
             self._check(partition, offset)
-        return not self._left
+        return not self.left
 
     def _check(self, partition: TopicPartition, offset: int | None, *, busy: bool = False) -> None:
         """Mark a partition as done if only markers, which readers never receive, are left from an offset on.
 
         An offset that the log no longer has is for the reader of the partition to handle.
         """
-        if partition not in self._left:
+        if partition not in self._ends:
             return
-        begin, end = self._left[partition]
+        begin, end = self._ends[partition]
+        if partition in self._done:
+            if offset is None or offset >= self._done[partition]:
+                return
+            del self._done[partition]
         if offset is not None and offset < begin:
             return
         begin = begin if offset is None else offset
@@ -86,7 +95,7 @@ class CatchUpTarget:
             if begin >= end or (
                 not busy and next(read_range(self._config, topic, {number: (begin, end)}), None) is None
             ):
-                del self._left[partition]
+                self._done[partition] = begin
         except OffsetOutOfRange as error:
             logger.warning("it is not known yet whether %s-%d is done: %s", topic, number, error)
 

@@ -70,6 +70,9 @@ HEARD_S, HEARD_STEPS = 5.0, 300
 LOOK = 20
 """Steps between two looks at what became of the runs."""
 
+RENEWAL_MARGIN_S = 1.0
+"""Seconds for which a lease may not have been renewed when its run is left to stand still."""
+
 MOST_STEPS_TO = 600
 """Steps in which a run may come to a moment."""
 
@@ -368,7 +371,7 @@ class History:
         """Let runs take so many steps; one that took none for a while has stood still."""
         now = self.runtime.seconds
         for run in runs:
-            if now - run.seen_s > DEFAULT_TIMINGS.renewal_timeout_s:
+            if now - run.seen_s > DEFAULT_TIMINGS.renewal_timeout_s - RENEWAL_MARGIN_S:
                 self._tear(run)
                 for process in [each for each in self._processes(run) if not each.is_frozen]:
                     process.freeze(run.seen_s)
