@@ -78,8 +78,8 @@ NO_CALLBACK = _OnCommit(lambda handle, error, partitions, opaque: None)
 """The callback of commits whose answer is polled for: without one, the library queues a second answer for the client's
 own callback, which stays in memory until the client is polled."""
 
-_calls: Counter[int] = Counter()
-"""Running calls, by the identity of their client."""
+_calls: Counter[tuple[int, int]] = Counter()
+"""Running calls, by the identities of their client and of their thread."""
 
 _closing: set[int] = set()
 """Consumers that are being closed, by their identity."""
@@ -190,18 +190,19 @@ class Librdkafka:
         The function ``close`` waits for those with a consumer; a producer is closed by the thread that makes them.
         ``is_last``: also to the client's own callbacks while it is closed.
         """
+        call = id(client), threading.get_ident()
         with _changed:
             if id(client) in _closing and not is_last:
                 raise ClientClosed(f"the {type(client).__name__} is about to be closed")
             handle = self.handle(client)
-            _calls[id(client)] += 1
+            _calls[call] += 1
         try:
             yield handle
         finally:
             with _changed:
-                _calls[id(client)] -= 1
-                if not _calls[id(client)]:
-                    del _calls[id(client)]
+                _calls[call] -= 1
+                if not _calls[call]:
+                    del _calls[call]
                 _changed.notify_all()
 
     @contextmanager
@@ -329,7 +330,8 @@ def close(consumer: Consumer) -> None:
     try:
         with _changed:
             _closing.add(id(consumer))
-            _changed.wait_for(lambda: id(consumer) not in _calls)
+            _calls.pop((id(consumer), threading.get_ident()), None)  # interrupted before it was counted off
+            _changed.wait_for(lambda: not any(calls for (client, _), calls in _calls.items() if client == id(consumer)))
         consumer.close()
     finally:
         with _changed:

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from support.interruption import is_interrupted
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.group_source import GroupSource
@@ -178,23 +181,43 @@ def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.
 
 def test_a_close_that_is_interrupted_leaves_the_client_open(consumer: Consumer) -> None:
     library, interrupted = Librdkafka(), threading.Event()
+    begun = threading.Event()
 
-    def interrupt() -> None:
-        while id(consumer) not in librdkafka_ctypes._closing:
-            time.sleep(0.001)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        interrupted.set()
+    def call() -> None:
+        with library.lent(consumer):
+            begun.set()
+            while id(consumer) not in librdkafka_ctypes._closing:
+                time.sleep(0.001)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            assert interrupted.wait(30)
 
-    with library.lent(consumer):
-        thread = threading.Thread(target=interrupt)
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            librdkafka_ctypes.close(consumer)
-        thread.join()
-    assert interrupted.is_set()
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert begun.wait(30)
+    with pytest.raises(KeyboardInterrupt):
+        librdkafka_ctypes.close(consumer)
+    interrupted.set()
+    thread.join()
     with library.lent(consumer):  # also another client, which may have the same identity
         pass
     librdkafka_ctypes.close(consumer)
+    assert not librdkafka_ctypes._calls
+
+
+def test_a_call_that_is_interrupted_does_not_hold_up_the_close() -> None:
+    library = Librdkafka()
+
+    def call(consumer: Consumer) -> None:
+        with library.lent(consumer):
+            pass
+
+    for step in count():
+        consumer = Consumer({**NOWHERE, "group.id": "group"})
+        is_over = not is_interrupted(partial(call, consumer), (librdkafka_ctypes,), step)
+        librdkafka_ctypes.close(consumer)
+        if is_over:
+            break
+    assert step > 5
     assert not librdkafka_ctypes._calls
 
 
