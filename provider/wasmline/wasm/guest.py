@@ -3,6 +3,9 @@
 ``_start`` does not return unless it fails, so it runs on a thread of its own and waits for batches inside
 ``next_batch``. Two locks pass control: exactly one of owner and guest runs at any time. A guest lives until it
 fails; then it is dead, its memory can still be read, and its owner creates another one.
+
+The owner may be the main thread, where the functions of signals raise between any two steps: Ctrl-C, a task's time
+limit. So what has to be undone is done on the guest's thread, and how the guest ends does not depend on where it is.
 """
 
 from __future__ import annotations
@@ -10,8 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -82,8 +84,10 @@ class Guest:
         self._turn_of_owner = threading.Lock()
         self._turn_of_guest.acquire()
         self._turn_of_owner.acquire()
-        self._resting = False
+        self._running = ExitStack()
+        """Undoes what is done while the guest runs. For its own thread."""
         self._abandoned = False
+        self._stopping = False
         self._closed = False
         self._ended = False
         self._end: BaseException | None = None
@@ -96,7 +100,8 @@ class Guest:
         """True if the host ended the guest within a batch, because its outputs exceed what the host holds at once."""
         self._thread = threading.Thread(target=self._live, name=f"wasmline-{context.name}", daemon=True)
         try:
-            self._let_run(self._start_thread)
+            self._start_thread()
+            self._let_run()
             if self._ended:
                 raise self._failure_at_start()
         except BaseException:
@@ -129,7 +134,7 @@ class Guest:
         self._rows, self._end_row = batch.num_rows, row_base + batch.num_rows
         self._outbox.open(self._inbox.load(batch, row_base))
         self._memory.put(delivered=0, refused=0, row=row_base)
-        self._let_run(self._turn_of_guest.release)
+        self._let_run()
         if self._host_error is not None:
             raise self._host_error
         rest = self._outbox.collect()
@@ -179,16 +184,10 @@ class Guest:
         """End the thread and free the store. Idempotent; does nothing in a forked child, which has no such thread."""
         if self._closed or self._process != os.getpid():
             return
-        self._closed = True
-        if self._thread.is_alive():
-            with TRAP_HANDLERS:  # its shim ends by a trap
-                if self._resting:
-                    self._turn_of_guest.release()
-                else:  # the interpreter ends while a batch is being served
-                    self._code.engine.increment_epoch()
-                self._thread.join()
+        self._stop()
         self._end = None  # a trap holds the frames of the thread
         self._store.close()
+        self._closed = True
 
     def _start_thread(self) -> None:
         """Start the guest's thread with a stack of a known size: an overflow of a smaller one would end the process."""
@@ -199,27 +198,25 @@ class Guest:
             finally:
                 threading.stack_size(usual)
 
-    def _let_run(self, hand_over: Callable[[], None]) -> None:
-        """Pass control to the guest, watched by the watchdog, and wait for it to return."""
-        dog = watchdog()
-        self._resting = False
-        dog.watch(self._watch)
-        with TRAP_HANDLERS:
-            try:
-                hand_over()
-                self._turn_of_owner.acquire()
-            except BaseException:  # Ctrl-C: a guest must not run without its owner
-                self._abandon()
-                raise
-            finally:
-                dog.release(self._watch)
-
-    def _abandon(self) -> None:
+    def _let_run(self) -> None:
+        """Pass control to the guest, and wait for it to return. An owner that is interrupted has no guest any more."""
         self._abandoned = True
+        try:
+            self._turn_of_guest.release()
+            self._turn_of_owner.acquire()
+        except BaseException:
+            self._stop()
+            raise
+        self._abandoned = False
+
+    def _stop(self) -> None:
+        """End the thread, wherever it is: before ``_start``, in a record, at its next batch, or ended."""
+        self._stopping = True
         self._code.engine.increment_epoch()
-        while self._thread.is_alive() and not self._resting and not self._ended:
-            time.sleep(0.001)
-        self._turn_of_owner.acquire(blocking=False)
+        with suppress(RuntimeError):  # not locked: the guest's turn has come, and it has not seen that yet
+            self._turn_of_guest.release()
+        if self._thread.is_alive():  # otherwise it sees that it is to stop before it does anything
+            self._thread.join()
 
     def _failure_at_start(self) -> BaseException:
         if self._end is not None and not isinstance(self._end, wasmtime.Trap | wasmtime.WasmtimeError):
@@ -255,15 +252,30 @@ class Guest:
 
     def _live(self) -> None:
         try:
+            self._turn_of_guest.acquire()
+            if self._stopping:
+                return
             if hasattr(signal, "pthread_sigmask"):
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked, a trap would end the process
             self._watch.adopt_thread()
-            start = self._instantiate()
-            start(self._store)
+            with self._running:
+                self._begin()
+                start = self._instantiate()
+                start(self._store)
         except BaseException as end:
             self._end = end
         finally:
             self._ended = True
+            self._return_control()
+
+    def _begin(self) -> None:
+        """Let the watchdog watch, and the engine learn of traps, until ``_running`` is closed."""
+        self._running.enter_context(TRAP_HANDLERS)
+        self._running.callback(watchdog().release, self._watch)
+        watchdog().watch(self._watch)
+
+    def _return_control(self) -> None:
+        with suppress(RuntimeError):  # not locked: the owner was interrupted, and has not taken its last turn
             self._turn_of_owner.release()
 
     def _instantiate(self) -> wasmtime.Func:
@@ -298,10 +310,14 @@ class Guest:
         self._initial_memory_bytes = guest_memory.data_len(self._store)
 
     def _next_batch(self) -> int:
-        self._resting = True
-        self._turn_of_owner.release()
+        self._running.close()
+        self._return_control()
         self._turn_of_guest.acquire()
-        return 0 if self._closed else 1
+        try:
+            self._begin()  # also to end: the shim does it by a trap
+        except BaseException as error:  # no thread for the watchdog
+            self._host_error = error
+        return 0 if self._stopping or self._host_error else 1
 
     def _flush(self, need: int) -> int:
         try:

@@ -10,6 +10,7 @@ that were there are put back afterwards. Those of other libraries stay: they may
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import logging
 import os
 import signal
@@ -45,8 +46,8 @@ class TrapHandlers:
 
     def __init__(self) -> None:
         self._engine: dict[int, ctypes.Array[ctypes.c_void_p]] | None = None
-        self._replaced: dict[int, ctypes.Array[ctypes.c_void_p]] = {}
-        """What was there before the engine's handlers were set again."""
+        self._replaced: dict[int, tuple[ctypes.Array[ctypes.c_void_p], bool]] = {}
+        """What was there before the engine's handlers were set again, and whether faulthandler was on."""
         self._lock = threading.Lock()
         self._running = 0
 
@@ -87,14 +88,15 @@ class TrapHandlers:
         for number, action in (self._engine or {}).items():
             current = _current(number)
             if current[0] != action[0] and (current[0] in NO_FUNCTION or _library_of(current[0]) == INTERPRETER):
-                self._replaced[number] = current
+                self._replaced[number] = current, faulthandler.is_enabled()
                 LIBC.sigaction(number, action, None)
 
     def _put_back(self) -> None:
-        while self._replaced:
-            number, action = self._replaced.popitem()
-            if self._engine and _current(number)[0] == self._engine[number][0]:
+        for number, (action, had_faulthandler) in self._replaced.items():
+            has_ended = had_faulthandler and not faulthandler.is_enabled()  # and has set what was there before it
+            if self._engine and _current(number)[0] == self._engine[number][0] and not has_ended:
                 LIBC.sigaction(number, action, None)
+        self._replaced.clear()  # only now: a fork in between forgets none
 
 
 def _address(function: Any) -> int | None:

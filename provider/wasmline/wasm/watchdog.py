@@ -86,12 +86,12 @@ class Watchdog:
     def watch(self, watch: Watch) -> None:
         """Start to watch a guest."""
         with self._lock:
-            self._watches.add(watch)
-            if watch.tick < self._pause:
-                self._lock.notify()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="wasmline-watchdog", daemon=True)
                 self._thread.start()
+            self._watches.add(watch)
+            if watch.tick < self._pause:
+                self._lock.notify()
 
     def release(self, watch: Watch) -> None:
         """Stop watching: when this returns, the guest's memory may be freed and its engine will not be interrupted."""

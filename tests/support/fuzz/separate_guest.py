@@ -6,7 +6,6 @@ import ctypes
 import functools
 import random
 import weakref
-from collections.abc import Callable
 from typing import Any, cast
 
 import pyarrow as pa
@@ -66,14 +65,14 @@ class WatchedGuest(Guest):
     All that is no column, no text and no cell holds bytes at random before each batch, as another's data would.
     """
 
-    def _let_run(self, hand_over: Callable[[], None]) -> None:
+    def _let_run(self) -> None:
         if self._initial_memory_bytes is None:
-            super()._let_run(hand_over)
+            super()._let_run()
             return
         regions = self._regions()
         self._fill_gaps(regions)
         before, cells = self._copy(), self._cells(OUTPUT)
-        super()._let_run(hand_over)
+        super()._let_run()
         if self._flushed or self._cells(OUTPUT) != cells:
             return  # the columns were laid out anew
         after = bytearray(self._copy())

@@ -65,8 +65,8 @@ def test_a_store_that_holds_what_no_guest_can_write_ends_its_instance(
 ) -> None:
     hand_over = Guest._let_run
 
-    def hand_over_and_corrupt(guest: Guest, run: Callable[[], None]) -> None:
-        hand_over(guest, run)
+    def hand_over_and_corrupt(guest: Guest) -> None:
+        hand_over(guest)
         CORRUPTIONS[what](guest._memory)
 
     instance = start(MODULE, outputs=("out", "rest"))
@@ -85,8 +85,8 @@ def test_a_refused_record_beyond_the_batch_ends_the_instance(
 ) -> None:
     hand_over = Guest._let_run
 
-    def hand_over_and_corrupt(guest: Guest, run: Callable[[], None]) -> None:
-        hand_over(guest, run)
+    def hand_over_and_corrupt(guest: Guest) -> None:
+        hand_over(guest)
         cell("refused", 3)(guest._memory)
 
     instance = start(guests.guest(guests.when_key("p", guests.TRAP)))

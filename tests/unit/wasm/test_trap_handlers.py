@@ -149,12 +149,12 @@ def test_a_crash_of_the_process_still_ends_it(tmp_path: Path) -> None:
 
 
 COUNT_DOWN = """
-    (i32.store (i32.const 4096) (i32.const 400000000))
+    (i32.store (i32.const 4096) (i32.const 2000000000))
     (loop $more
         (i32.store (i32.const 4096) (i32.sub (i32.load (i32.const 4096)) (i32.const 1)))
         (br_if $more (i32.load (i32.const 4096))))
 """
-"""Takes a few tenths of a second."""
+"""Takes half a second and more."""
 
 
 def failures_of_a_slow_batch(folder: Path) -> list[tuple[int, type]]:
@@ -172,6 +172,24 @@ def failures_of_a_slow_batch(folder: Path) -> list[tuple[int, type]]:
 def test_a_trap_costs_its_record_where_handlers_are_set_while_it_is_processed(tmp_path: Path) -> None:
     with Sandbox(timeout_s=60) as sandbox:
         assert sandbox.call(failures_of_a_slow_batch, tmp_path) == [(0, GuestTrap)]
+
+
+def crash_after_a_guest_during_which_faulthandler_ended(folder: Path) -> None:
+    limits = ResourceLimits(cpu_ms_per_record=30_000)
+    transform = TransformRuntime(folder).compile(guests.guest(COUNT_DOWN + guests.WRITE))
+    with transform.instantiate(CONTEXT, limits) as instance, ThreadPoolExecutor(1) as pool:
+        faulthandler.enable()  # after the engine's handlers, which it will set again
+        result = pool.submit(instance.transform, BATCH.slice(0, 1))
+        time.sleep(0.1)
+        assert not result.done()
+        faulthandler.disable()
+        result.result()
+    ctypes.string_at(0)
+
+
+def test_a_crash_ends_the_process_where_faulthandler_ended_while_a_guest_ran(tmp_path: Path) -> None:
+    with Sandbox(timeout_s=20) as sandbox, pytest.raises(HostDied, match=f"exit code -{signal.SIGSEGV:d}"):
+        sandbox.call(crash_after_a_guest_during_which_faulthandler_ended, tmp_path)
 
 
 def failures_where_signals_are_blocked(folder: Path) -> list[tuple[int, type]]:
