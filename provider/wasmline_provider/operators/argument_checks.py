@@ -48,6 +48,27 @@ def require_text(error: type[WasmlineError], **values: Any) -> None:
             raise error(f"{name} is {value!r}: it must be set, as text")
 
 
+def require_texts(error: type[WasmlineError], **values: Any) -> None:
+    """Raise ``error`` for an argument that is no list of texts, such as one text; None and "" are none."""
+    for name, value in values.items():
+        if is_final(value) and given(value) is not None:
+            is_list = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+            if not is_list:
+                raise error(f"{name} is {value!r}: a list of texts, such as {[str(value)]!r}")
+
+
+def require_mapping(error: type[WasmlineError], kind: type[object] = object, **values: Any) -> None:
+    """Raise ``error`` for an argument that is no mapping of texts to values of a kind; None and "" are none."""
+    for name, value in values.items():
+        if not is_final(value) or given(value) is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise error(f"{name} is {value!r}: a mapping, such as a dict")
+        for key, each in value.items():
+            if not isinstance(key, str) or not isinstance(each, kind):
+                raise error(f"{name} has {key!r}: {each!r}; write each as text")
+
+
 def require_locations(error: type[WasmlineError], **urls: Any) -> None:
     """Raise ``error`` for a URL that is empty; None stands for that of the ``wasmline`` connection."""
     require_text(error, **{name: url for name, url in urls.items() if url is not None})

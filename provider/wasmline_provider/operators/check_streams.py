@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob, JobFailed, JobNotFound, UnsupportedSpecVersion
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers
+from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers, require_texts
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
@@ -51,18 +51,24 @@ class CheckStreamsOperator(MultipleOutputsOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if is_final(jobs):
-            require_jobs(*jobs)
+        self._check(jobs)
         require_numbers(InvalidJob, 0, window_seconds=window_seconds)
         self.jobs = jobs
         self.window_seconds = window_seconds
         self.kafka_conn_id = kafka_conn_id
+
+    @staticmethod
+    def _check(jobs: Any) -> None:
+        require_texts(InvalidJob, jobs=jobs)
+        if is_final(jobs):
+            require_jobs(*jobs)
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import JobStatusReader, JobTopic, live_jobs, partition_stalls, read_deployments
         from wasmline.documents import plain
 
+        self._check(self.jobs)
         config = KafkaHook(self.kafka_conn_id).get_conn()
         with closing(JobTopic(config)) as topic, closing(JobStatusReader(config)) as reader:
             before, unreadable = self._read(reader, self.jobs)

@@ -17,9 +17,11 @@ from wasmline_provider.operators.argument_checks import (
     is_true,
     require_flags,
     require_locations,
+    require_mapping,
     require_names,
     require_numbers,
     require_text,
+    require_texts,
     require_version,
 )
 from wasmline_provider.operators.failures import fail_at_once
@@ -161,6 +163,8 @@ class WasmDeployOperator(MultipleOutputsOperator):
         require_text(InvalidSpec, name=self.name)
         topics = {"input_topic": self.input_topic, "dead_letter_topic": self.dead_letter_topic}
         require_names(InvalidSpec, name=self.name, **topics)
+        require_texts(InvalidSpec, output_topics=self.output_topics)
+        require_mapping(InvalidSpec, str, env=self.env)
         require_version(self.version)
         if given(self.champion_only) is not None:
             require_flags(InvalidSpec, champion_only=self.champion_only)

@@ -35,6 +35,7 @@ from wasmline_provider.operators.argument_checks import (
     is_final,
     require_jobs,
     require_locations,
+    require_mapping,
     require_numbers,
 )
 from wasmline_provider.operators.failures import fail_at_once
@@ -163,6 +164,7 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
 
         Raises ValueError, InvalidJob, PrerequisiteMissing.
         """
+        require_mapping(InvalidJob, conf=self.conf, spark_options=self.spark_options)
         conf, options = self.conf or {}, self.spark_options or {}
         if not (isinstance(conf, Mapping) and isinstance(options, Mapping)):
             return  # another task's result, or a template

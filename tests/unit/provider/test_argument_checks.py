@@ -48,6 +48,19 @@ CASES: list[tuple[type[BaseOperator], Arguments, Arguments, type[WasmlineError],
     (WasmDeployOperator, DEPLOY, {"clock": "wall"}, InvalidSpec, "clock is 'wall': one of wasmline, redpanda"),
     (WasmDeployOperator, DEPLOY, {"schemas": [{**SCHEMA, "name": "x"}]}, InvalidSpec, "a schema has name: its fields"),
     (WasmDeployOperator, DEPLOY, {"schemas": [{"id": 1}]}, InvalidSpec, "a schema has no definition, format"),
+    (
+        WasmDeployOperator,
+        DEPLOY,
+        {"output_topics": "abc"},
+        InvalidSpec,
+        r"is 'abc': a list of texts, such as \['abc'\]",
+    ),
+    (WasmDeployOperator, DEPLOY, {"output_topics": [1]}, InvalidSpec, "output_topics is .* a list of texts"),
+    (WasmDeployOperator, DEPLOY, {"env": {"LIMIT": 5}}, InvalidSpec, "env has 'LIMIT': 5; write each as text"),
+    (WasmDeployOperator, DEPLOY, {"env": ["A=1"]}, InvalidSpec, "env is .* a mapping"),
+    (CheckStreamsOperator, {}, {"jobs": "celsius"}, InvalidJob, "jobs is 'celsius': a list of texts"),
+    (SparkStreamOperator, STREAM, {"conf": "spark.cores.max=2"}, InvalidJob, "conf is 'spark.cores.max=2': a mapping"),
+    (SparkStreamOperator, STREAM, {"spark_options": ["x"]}, InvalidJob, "spark_options is .* a mapping"),
     (WasmRollbackOperator, TRANSFORM, {"reason": " "}, InvalidSpec, "reason is ' ': it must be set"),
     (WasmRollbackOperator, TRANSFORM, {"version": "1.0.0", "generation": 3}, InvalidSpec, "name one of them"),
     (WasmRollbackOperator, TRANSFORM, {"pause_if_refused": True}, InvalidSpec, "needs expected_generation"),
@@ -112,3 +125,5 @@ def test_results_of_other_tasks_are_left_to_the_run() -> None:
 def test_a_trigger_watches_no_name_that_a_job_cannot_have() -> None:
     with pytest.raises(InvalidJob, match="'a b' is not a job name"):
         DeadStreamTrigger(jobs=["a b"])
+    with pytest.raises(InvalidJob, match="jobs is 'celsius': a list of texts"):
+        DeadStreamTrigger(jobs="celsius")
