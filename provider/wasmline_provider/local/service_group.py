@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TypedDict
@@ -113,7 +114,8 @@ def _kill_offspring() -> None:
                 child.kill()
             except psutil.NoSuchProcess:
                 continue
-        psutil.wait_procs(living, timeout=1)
+        with suppress(FileNotFoundError):  # psutil's, where a process ends as it begins to wait for it
+            psutil.wait_procs(living, timeout=1)
 
 
 def _alive(process: psutil.Process) -> bool:

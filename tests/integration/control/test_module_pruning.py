@@ -440,6 +440,8 @@ def test_a_deploy_waits_for_a_killed_deletion_before_it_opens_its_transaction(
 
 def test_of_two_deletions_the_later_one_is_made(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     wasm = module()
+    with closing(CompactedTopic(cluster.config, control_topics.DEPLOYMENTS)) as table:
+        assert wait_until(lambda: table.read_decided() is not None, 30)  # markers of transactions of other tests
     before, done = len(read_module_events(cluster.config)), list[ModulePruning]()
     once(monkeypatch, ModuleReferenceReader, "read_decided", lambda: done.append(cluster.prune(plan_of(wasm))))
     with pytest.raises(Conflict, match="another client deletes modules"):

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]
 
+from wasmline.local.process import wait_until
 from wasmline.spark.driver_process import SUPERVISOR
 
 PID_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -59,8 +60,7 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     for process in killed:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(killed, timeout=30)
-    assert not any(is_alive(each) for each in killed)
+    assert wait_until(lambda: not any(is_alive(each) for each in killed), 30)
 
 
 def is_alive(process: psutil.Process) -> bool:
