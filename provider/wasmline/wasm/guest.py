@@ -5,7 +5,8 @@
 fails; then it is dead, its memory can still be read, and its owner creates another one.
 
 The owner may be the main thread, where the functions of signals raise between any two steps: Ctrl-C, a task's time
-limit. So what has to be undone is done on the guest's thread, and how the guest ends does not depend on where it is.
+limit. So what has to be undone is done on the guest's thread, which also frees the store, and how the guest ends does
+not depend on where it is.
 """
 
 from __future__ import annotations
@@ -82,8 +83,11 @@ class Guest:
         self._watch = Watch(code.engine, limits.cpu_ms_per_record)
         self._turn_of_guest = threading.Lock()
         self._turn_of_owner = threading.Lock()
-        self._turn_of_guest.acquire()
-        self._turn_of_owner.acquire()
+        self._over = threading.Lock()
+        """Held until the store is free. ``Thread.join``, once interrupted, takes a running thread for an ended one."""
+        for lock in (self._turn_of_guest, self._turn_of_owner, self._over):
+            lock.acquire()
+        self._has_begun = False
         self._running = ExitStack()
         """Undoes what is done while the guest runs. For its own thread."""
         self._abandoned = False
@@ -185,8 +189,6 @@ class Guest:
         if self._closed or self._process != os.getpid():
             return
         self._stop()
-        self._end = None  # a trap holds the frames of the thread
-        self._store.close()
         self._closed = True
 
     def _start_thread(self) -> None:
@@ -210,13 +212,14 @@ class Guest:
         self._abandoned = False
 
     def _stop(self) -> None:
-        """End the thread, wherever it is: before ``_start``, in a record, at its next batch, or ended."""
+        """End the thread, wherever it is: before ``_start``, in a record, at its next batch, or after its end."""
         self._stopping = True
         self._code.engine.increment_epoch()
         with suppress(RuntimeError):  # not locked: the guest's turn has come, and it has not seen that yet
             self._turn_of_guest.release()
-        if self._thread.is_alive():  # otherwise it sees that it is to stop before it does anything
-            self._thread.join()
+        if self._has_begun:  # otherwise it sees that it is to stop before it does anything
+            with self._over:
+                pass
 
     def _failure_at_start(self) -> BaseException:
         if self._end is not None and not isinstance(self._end, wasmtime.Trap | wasmtime.WasmtimeError):
@@ -251,10 +254,18 @@ class Guest:
     # one place for the whole process, where another store's trap may find it.
 
     def _live(self) -> None:
-        try:
+        self._turn_of_guest.acquire()
+        self._has_begun = True  # before it is asked whether to stop: the owner does both in the other order
+        if not self._stopping:
+            self._run_to_its_end()
+        if not self._stopping:  # the owner reads why it ended
             self._turn_of_guest.acquire()
-            if self._stopping:
-                return
+        self._end = None  # a trap holds the frames of the thread
+        self._store.close()
+        self._over.release()
+
+    def _run_to_its_end(self) -> None:
+        try:
             if hasattr(signal, "pthread_sigmask"):
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked, a trap would end the process
             self._watch.adopt_thread()

@@ -84,9 +84,17 @@ class TransformInstance:
         self.close()
 
     def _start(self) -> None:
-        self._guest = Guest(self._code, self._context, self._limits, self._host)
-        # A finalizer, so that an unclosed instance frees its thread too.
-        self._free = weakref.finalize(self, self._guest.close)
+        self._own(Guest(self._code, self._context, self._limits, self._host))
+
+    def _own(self, guest: Guest) -> None:
+        self._guest = guest
+        self._is_settled = True
+        # So that an unclosed instance frees its thread too.
+        self._finalizer = weakref.finalize(self, guest.close)
+
+    def _free(self) -> None:
+        self._guest.close()  # not by the finalizer, which does it once: this may be interrupted
+        self._finalizer.detach()
 
     def _part(self, batch: pa.RecordBatch, step: int, progress: _Progress) -> TransformResult:
         """Serve rows until all are accounted for, or until the next ones may exceed the size of a part."""
@@ -116,7 +124,7 @@ class TransformInstance:
         size of the largest: it gets fewer rows, until the failing row is alone. So do records that the host cannot
         hold together. A guest that has capacity for these rows has it for the following ones too.
         """
-        if self._guest.dead:
+        if self._guest.dead or not self._is_settled:
             self._free()
             self._start()
         guest, row = self._guest, progress.row
@@ -124,14 +132,17 @@ class TransformInstance:
         guest.allow_logs(progress.log_bytes)
         rows = min(self._rows_at_once, step, batch.num_rows - row)
         room = self._host.part_bytes - builder.output_bytes
+        self._is_settled = False  # until it is known what the guest did: one that is interrupted may be in a record
         try:
             outputs = guest.run(batch if rows == batch.num_rows else batch.slice(row, rows), row, room)
         except RecordTooLarge as error:
             progress.row += self._too_large(row, rows, error, builder)
+            self._is_settled = True
             return
         progress.log_bytes -= self._log(builder)
         before = builder.output_bytes
         progress.row = self._settle(guest, outputs, row, rows, builder)
+        self._is_settled = True
         written = builder.output_bytes - before
         if guest.stopped:
             self._rows_at_once = max((progress.row - row) * self._host.part_bytes // written, 1)

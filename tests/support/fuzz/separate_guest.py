@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import random
-import weakref
 from typing import Any, cast
 
 import pyarrow as pa
@@ -121,8 +120,7 @@ class ObservedInstance(TransformInstance):
         super().__init__(code, CONTEXT, limits, HostLimits())
 
     def _start(self) -> None:
-        self._guest = self._kind(self._code, self._context, self._limits, self._host)
-        self._free = weakref.finalize(self, self._guest.close)
+        self._own(self._kind(self._code, self._context, self._limits, self._host))
 
 
 @functools.cache
