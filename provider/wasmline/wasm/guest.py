@@ -90,7 +90,6 @@ class Guest:
         self._has_begun = False
         self._running = ExitStack()
         """Undoes what is done while the guest runs. For its own thread."""
-        self._abandoned = False
         self._stopping = False
         self._closed = False
         self._ended = False
@@ -114,8 +113,8 @@ class Guest:
 
     @property
     def dead(self) -> bool:
-        """True once the guest failed, or was interrupted together with its owner."""
-        return self._ended or self._abandoned
+        """True once the guest failed, or was stopped."""
+        return self._ended
 
     @property
     def delivered(self) -> int:
@@ -201,15 +200,13 @@ class Guest:
                 threading.stack_size(usual)
 
     def _let_run(self) -> None:
-        """Pass control to the guest, and wait for it to return. An owner that is interrupted has no guest any more."""
-        self._abandoned = True
+        """Pass control to the guest, and wait for it to return; an owner that is interrupted stops it."""
         try:
             self._turn_of_guest.release()
             self._turn_of_owner.acquire()
         except BaseException:
             self._stop()
             raise
-        self._abandoned = False
 
     def _stop(self) -> None:
         """End the thread, wherever it is: before ``_start``, in a record, at its next batch, or after its end."""

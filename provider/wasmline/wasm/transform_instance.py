@@ -89,6 +89,7 @@ class TransformInstance:
     def _own(self, guest: Guest) -> None:
         self._guest = guest
         self._is_settled = True
+        """Whether it is known what the guest did: after an interruption it may be in a record, and is replaced."""
         # So that an unclosed instance frees its thread too.
         self._finalizer = weakref.finalize(self, guest.close)
 
@@ -132,7 +133,7 @@ class TransformInstance:
         guest.allow_logs(progress.log_bytes)
         rows = min(self._rows_at_once, step, batch.num_rows - row)
         room = self._host.part_bytes - builder.output_bytes
-        self._is_settled = False  # until it is known what the guest did: one that is interrupted may be in a record
+        self._is_settled = False
         try:
             outputs = guest.run(batch if rows == batch.num_rows else batch.slice(row, rows), row, room)
         except RecordTooLarge as error:
