@@ -6,7 +6,7 @@ import pytest
 
 from support.simulation import world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import CONFIG, GROUP, INPUT, JOB, MODES, OUTPUT, History, Place
+from support.simulation.history import CONFIG, GROUP, INPUT, JOB, MODES, OUTPUT, History, Place, Run
 from support.simulation.virtual import Process
 from wasmline.control import DriverClaim, JobTopic
 from wasmline.control.control_topics import JOBS
@@ -69,7 +69,7 @@ def test_a_driver_that_was_replaced_is_fenced_and_does_not_take_the_newer_ones_w
 def test_a_task_of_the_driver_before_is_no_stranger_who_moves_progress() -> None:
     """It took its transactional id after the newer driver had fenced it, and before a task of that one did."""
     history = History(partitions=2)
-    runs = []
+    runs: list[Run] = []
     for _ in range(2):
         history.produce(0, 4)
         history.produce(1, 4)
@@ -150,7 +150,7 @@ def test_a_topic_that_is_recreated_while_a_run_is_planned_is_named(mode: tuple[s
 def test_a_task_of_the_run_before_the_last_is_no_stranger_who_moves_progress(steps: int) -> None:
     """It is tried again after the last run has fenced it, and ends a smaller batch than the last run's."""
     history = History(partitions=1)
-    runs = []
+    runs: list[Run] = []
     for _ in range(2):
         history.produce(0, 1)
         runs.append(history.start(*EXACT))
@@ -251,7 +251,7 @@ def test_a_run_that_stood_still_before_its_first_claim_does_not_take_the_job_fro
 def test_a_first_run_that_was_killed_at_its_start_does_not_set_the_next_one_back(mode: tuple[str, str]) -> None:
     """It had committed the first offsets of some partitions; the others were read from their beginning."""
     for steps in range(0, 400, 3):
-        history = History(partitions=3, starting="latest")
+        history = History(partitions=3, starting="latest", takes_columns=True)
         for partition in history.partitions:
             history.produce(partition, 2)
         starting = history.start(*mode)
@@ -468,21 +468,36 @@ def test_a_task_that_wakes_with_its_transaction_open_commits_nothing(mode: tuple
     assert history.cluster.records(OUTPUT) == written
 
 
+def overtake(
+    history: History,
+    modes: tuple[tuple[str, str], tuple[str, str]],
+    records: int,
+    *moments: tuple[str, int],
+    is_endless: bool = False,
+) -> None:
+    """A run is held, and so is the next one; then the first goes on before the second one does. Partition 0 is slow."""
+    runs: list[Run] = []
+    for mode, count, moment in ((modes[0], records, moments[0]), (modes[1], 1, moments[1])):
+        for partition in history.partitions:
+            history.produce(partition, count, is_slow=not partition)
+        runs.append(history.start(*mode, is_endless=is_endless and not runs))
+        history.advance_to(runs[-1], *moment)
+    history.advance_to(runs[0], *moments[2])
+    history.finish(runs[1])
+
+
 def test_a_run_ends_where_a_task_of_the_run_before_sets_its_progress_back_after_it_had_caught_up() -> None:
     history = History(partitions=2)
-
-    def overtake(mode: tuple[str, str], records: int, *moments: tuple[str, int]) -> None:
-        """A run is held, and so is the next one; then the first goes on before the second one does."""
-        runs = []
-        for count, moment in ((records, moments[0]), (1, moments[1])):
-            for partition in range(2):
-                history.produce(partition, count, is_slow=not partition)
-            runs.append(history.start(*mode))
-            history.advance_to(runs[-1], *moment)
-        history.advance_to(runs[0], *moments[2])
-        history.finish(runs[1])
-
     for _ in range(3):
-        overtake(EXACT, 1, ("fence", 1), ("fence", 1), ("fence", 1))
-    overtake(LEASES, 4, ("commit", 4), ("fence", 3), ("fence", 1))
+        overtake(history, (EXACT, EXACT), 1, ("fence", 1), ("fence", 1), ("fence", 1))
+    overtake(history, (LEASES, LEASES), 4, ("commit", 4), ("fence", 3), ("fence", 1))
+    assert history.runs[-1].name_of_end == "succeeded"
+
+
+def test_an_older_driver_that_stands_still_in_a_transaction_does_not_hold_up_leases_of_a_newer_one() -> None:
+    history = History(partitions=3, starting="latest", takes_columns=True)
+    exact_leases = "parallel", "exactly_once"
+    overtake(history, (exact_leases, exact_leases), 6, ("read", 4), ("commit", 1), ("claim", 1))
+    history.produce(2, 1, is_slow=True)
+    overtake(history, (PLAIN, exact_leases), 5, ("fence", 2), ("done", 2), ("commit", 3), is_endless=True)
     assert history.runs[-1].name_of_end == "succeeded"

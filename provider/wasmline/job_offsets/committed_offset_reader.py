@@ -8,7 +8,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError
 
-from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
+from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS, REQUEST_TIMEOUT_S, stable_read
 from wasmline.errors import HangingTransactionEnded, ProgressLost
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import librdkafka_ctypes
@@ -17,6 +17,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_group_offsets import group_in_use_error
 from wasmline.kafka.detached_consumer import detached_consumer, read_group
 from wasmline.kafka.error_mapping import denied_errors, translate_errors
+from wasmline.kafka.transactional_producer import abort_open_transactions
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
@@ -43,6 +44,10 @@ class GroupOffsets:
         """
         return {partition: each.offset for partition, each in self.read(partitions, limit).items()}
 
+    def abort_open_transactions(self, partitions: Collection[TopicPartition]) -> None:
+        """Fence the producers of these partitions: an open transaction may hold up readers for 15 minutes."""
+        abort_open_transactions(self._config, sorted(self._ids(partitions)), PRODUCER_SETTINGS, REQUEST_TIMEOUT_S)
+
     def renew(self, partitions: Collection[TopicPartition]) -> None:
         """Commit the committed progress once more, unchanged. Raises GroupInUse."""
         found = self.read(partitions)
@@ -58,11 +63,13 @@ class GroupOffsets:
         self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the result of ``committed``, with the maps."""
-        ids = {shared_id(self._prefix, partition) for partition in partitions}
         with translate_errors(self._config.bootstrap_servers, self._denied):
             committed = partial(self._offset_store.committed, self._reader, partitions)
             read = partial(read_group, self._reader, committed)
-            return stable_read(self._config, self._group, ids, read, time.monotonic() + limit)
+            return stable_read(self._config, self._group, self._ids(partitions), read, time.monotonic() + limit)
+
+    def _ids(self, partitions: Collection[TopicPartition]) -> set[str]:
+        return {shared_id(self._prefix, partition) for partition in partitions}
 
 
 def stable_offsets(

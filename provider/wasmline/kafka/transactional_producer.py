@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.producer import producer
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -42,6 +47,22 @@ def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT
     client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
     client.poll(warm_up)
     retry(client.init_transactions, deadline)
+
+
+def abort_open_transactions(
+    config: KafkaConfig, transactional_ids: Iterable[str], settings: Mapping[str, Any], timeout: float
+) -> None:
+    """Fence the producers of these ids, so that no open transaction holds up readers until its time-out.
+
+    Takes ``timeout`` seconds for all of them. What fails is logged.
+    """
+    deadline = time.monotonic() + timeout
+    for name in transactional_ids:
+        try:
+            with translate_errors(config.bootstrap_servers):
+                create_fencing_producer(config, name, settings, deadline)
+        except KafkaFailed as error:
+            logger.warning("cannot abort a transaction that %s may have open: %s", name, error)
 
 
 def retry(call: Callable[[float], T], deadline: float) -> T:

@@ -16,7 +16,7 @@ from wasmline.control import (
     JobControlState,
     StatusTopic,
 )
-from wasmline.errors import DeploymentNotFound, WasmlineError
+from wasmline.errors import BrokerUnavailable, DeploymentNotFound, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost_error, require_committed
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
@@ -160,7 +160,7 @@ class LeasePlanner:
             self._progress.close()
 
     def _next(self, last: LeaseRound) -> LeaseRound | None:
-        claims, statuses = self._opened = self._opened or self._open()
+        claims, _ = self._opened = self._opened or self._open()
         for message in self._follower.poll():
             self._control.apply(message.topic() or "", message.key(), message.value())
         order = self._control.order
@@ -171,7 +171,7 @@ class LeasePlanner:
         deployment = self._deployment(stream_of(order.spec))
         if deployment is not None and deployment.state == "paused":
             return None
-        progress = self._read_progress(order.spec, last, statuses)
+        progress = self._read_progress(order.spec, last, *self._opened)
         if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
             return None
         slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
@@ -229,7 +229,9 @@ class LeasePlanner:
             self._preflight.check(deployment)
         return deployment
 
-    def _read_progress(self, job: JobSpec, last: LeaseRound, statuses: StatusTopic) -> dict[int, int]:
+    def _read_progress(
+        self, job: JobSpec, last: LeaseRound, claims: ClaimWriter, statuses: StatusTopic
+    ) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
         Raises GroupInUse; ProgressLost if it is gone, or below that of the plan or of the last round, or differs from
@@ -243,7 +245,13 @@ class LeasePlanner:
             self._progress = GroupOffsets(
                 self._config, group, job.transactional_id, keeps_maps=self._planned.keeps_maps
             )
-        committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
+        partitions = [TopicPartition(topic, each) for each in begins]
+        try:
+            committed = self._progress.committed(partitions)
+        except BrokerUnavailable:  # a driver of an earlier run may stand still in a transaction of its offsets
+            claims.require_newest()  # first, to avoid fencing a newer driver's tasks
+            self._progress.abort_open_transactions(partitions)
+            raise
         require_committed(group, committed, _named(topic, self._planned.offsets))
         require_committed(group, committed, _named(topic, last.progress))
         self._require_unmoved(group, committed, last, statuses)

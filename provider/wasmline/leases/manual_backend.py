@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +42,7 @@ from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, Offsets
 from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
 from wasmline.kafka.error_mapping import ReportedError, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
-from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
+from wasmline.kafka.transactional_producer import abort_open_transactions
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
@@ -197,13 +196,8 @@ class ManualSource(GroupSource):
     def _abort_open_transactions(self, partitions: Collection[TopicPartition]) -> None:
         """Abort what a task of an earlier exactly-once run may have open: nothing else would within 15 minutes."""
         self._assignment.require_owner()
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        for name in sorted({self.transactional_id(partition) for partition in partitions}):
-            try:
-                with translate_errors(self._config.bootstrap_servers):
-                    init_transactions(transactional_producer(self._config, name, PRODUCER_SETTINGS), deadline)
-            except KafkaFailed as error:
-                logger.warning("cannot abort a transaction that %s may have open: %s", name, error)
+        ids = sorted({self.transactional_id(partition) for partition in partitions})
+        abort_open_transactions(self._config, ids, PRODUCER_SETTINGS, REQUEST_TIMEOUT_S)
 
     def transactional_id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)
