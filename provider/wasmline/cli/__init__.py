@@ -119,8 +119,8 @@ class Commands(click.Group):
 def main(debug: bool) -> None:
     """Build, version, deploy and run WebAssembly transforms on Kafka.
 
-    Exit status: 0 done, 1 an error, 2 wrong usage; `run` ends with 3 if records failed, `models --check` if a champion
-    does not serve.
+    Exit status: 0 done, 1 an error, 2 wrong usage; `run` ends with 3 if records failed, `dead-letters redrive` if some
+    stay pending or failed again, `models list --check` and `models show --check` if a champion does not serve.
     """
     if debug:
         handler = logging.StreamHandler()

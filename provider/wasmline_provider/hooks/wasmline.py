@@ -11,6 +11,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from wasmline.errors import InvalidLocation, WasmlineError
+from wasmline.registry.storage_probe import require_hadoop_url
+from wasmline_provider.argument_checks import require_absolute
 from wasmline_provider.hooks.object_store import FIELD, ObjectStoreLogin
 
 if TYPE_CHECKING:
@@ -148,12 +150,8 @@ class WasmlineHook(BaseHook):
             raise InvalidLocation(f"{where} has no field {unknown[0]!r}: it has {fields}", location=unknown[0])
         values = {name: str(extra.get(name) or "").strip() for name in (*NAMES, FIELD)}
         for name in NAMES:
-            if (url := values[name]) and "://" not in url and not url.startswith("/"):
-                raise InvalidLocation(
-                    f"{where}: {name} is {url!r}, neither an absolute folder nor a URL: it would be another folder on "
-                    "each machine",
-                    location=name,
-                )
+            if url := values[name]:
+                require_absolute(InvalidLocation, f"{where}: {name}", url, location=name)
         found = Locations(registry=values["registry"], models=values["models"], storage=values["storage"])
         return found, values[FIELD]
 
@@ -165,6 +163,9 @@ class WasmlineHook(BaseHook):
                     f"{name} is not given, and connection {self.wasmline_conn_id} has none: set one of them",
                     location=name,
                 )
+            require_absolute(InvalidLocation, name, urls[name], location=name)
+        if "storage" in given:
+            require_hadoop_url(urls["storage"])
         return replace(known, registry=urls["registry"], models=urls["models"], storage=urls["storage"])
 
     def _without_connection(self, given: Mapping[str, str | None], error: Exception) -> Locations:
@@ -219,7 +220,7 @@ def _test_registry(name: str, url: str) -> str:
 
 
 def _test_storage(url: str) -> str:
-    from wasmline.registry.storage_probe import PROTOCOLS, is_tried, probe_storage, require_hadoop_url
+    from wasmline.registry.storage_probe import PROTOCOLS, is_tried, probe_storage
 
     require_hadoop_url(url)
     if not is_tried(url):

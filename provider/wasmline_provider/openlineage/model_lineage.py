@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.openlineage.extractors import OperatorLineage
 
+from wasmline_provider.argument_checks import given
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.openlineage import datasets
 from wasmline_provider.openlineage.job_facets import job_run_facets, training_facets
 from wasmline_provider.openlineage.task_locations import location
-from wasmline_provider.operators.argument_checks import given
 
 if TYPE_CHECKING:
     from wasmline_provider.openlineage.module_lineage import Result

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from wasmline_provider.argument_checks import given
 from wasmline_provider.hooks.wasmline import WasmlineHook
-from wasmline_provider.operators.argument_checks import given
 
 
 def location(task: Any, name: Literal["registry", "models"]) -> str:

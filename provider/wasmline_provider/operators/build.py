@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidProject, InvalidReference
+from wasmline_provider.argument_checks import given, require_locations, require_text, require_version
 from wasmline_provider.hooks.wasmline import WasmlineHook
-from wasmline_provider.operators.argument_checks import given, require_locations, require_text, require_version
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 

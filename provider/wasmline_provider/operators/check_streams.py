@@ -8,8 +8,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob, JobFailed, JobNotFound, UnsupportedSpecVersion
+from wasmline_provider.argument_checks import is_final, require_jobs, require_numbers, require_texts
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers, require_texts
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidRedrive, InvalidSpec, RecordNotFound
-from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import (
+from wasmline_provider.argument_checks import (
     given,
     given_number,
     is_final,
@@ -19,6 +18,7 @@ from wasmline_provider.operators.argument_checks import (
     require_numbers,
     require_text,
 )
+from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 

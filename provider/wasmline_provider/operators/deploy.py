@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import Conflict, InvalidRollback, InvalidSpec, VersionNotFound
-from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
-from wasmline_provider.operators.argument_checks import (
+from wasmline_provider.argument_checks import (
     given,
     given_number,
     is_final,
@@ -24,6 +22,8 @@ from wasmline_provider.operators.argument_checks import (
     require_texts,
     require_version,
 )
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.operators.user_action import UserActionOperator

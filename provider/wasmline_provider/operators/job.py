@@ -25,12 +25,9 @@ from airflow.sdk.exceptions import (
 
 from wasmline.errors import InvalidJob, InvalidKafkaConfig, JobFailed, JobNotFound, PrerequisiteMissing
 from wasmline.log_end import log_end
+from wasmline.registry.storage_probe import require_hadoop_url
 from wasmline.repeated_errors import error_line
-from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
-from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
-from wasmline_provider.links import JOB_STATUS, SPARK_UI
-from wasmline_provider.operators.argument_checks import (
+from wasmline_provider.argument_checks import (
     given,
     is_final,
     require_jobs,
@@ -38,6 +35,10 @@ from wasmline_provider.operators.argument_checks import (
     require_mapping,
     require_numbers,
 )
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
+from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
+from wasmline_provider.links import JOB_STATUS, SPARK_UI
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import task_instance_name
@@ -156,6 +157,8 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         """The result of a run that a newer one has replaced."""
         require_jobs(job)
         require_locations(InvalidJob, storage=storage)
+        if isinstance(storage, str) and is_final(storage):
+            require_hadoop_url(storage)
         require_numbers(InvalidJob, 1, heartbeat_seconds=heartbeat_seconds)
         self._check_spark()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.errors import InvalidJob
-from wasmline_provider.operators.argument_checks import is_final, require_jobs, require_numbers, require_text
+from wasmline_provider.argument_checks import is_final, require_jobs, require_numbers, require_text
 from wasmline_provider.operators.user_action import UserActionOperator
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.exceptions import AirflowSkipException
 
 from wasmline.errors import InvalidReference, InvalidTrainSpec, JobFailed, NotEnoughData
-from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.hooks.wasmline import WasmlineHook
-from wasmline_provider.operators.argument_checks import (
+from wasmline_provider.argument_checks import (
+    conversion_fault,
     given,
     is_final,
     is_true,
@@ -20,6 +19,8 @@ from wasmline_provider.operators.argument_checks import (
     require_text,
     require_version,
 )
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.hooks.wasmline import WasmlineHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
@@ -245,6 +246,7 @@ class TrainModelOperator(SparkJobOperator):
         known = {name: value for name, value in arguments.items() if is_final(value)}
         if self.models is None:
             del known["models"]  # it is the connection's, which is not read now
+        require_locations(InvalidTrainSpec, models=self.models)
         require_flags(InvalidTrainSpec, skip_without_enough_data=self.skip_without_enough_data)
         if known.keys() >= STRUCTURE:
             since = self.since if is_final(self.since) else "previous"
@@ -267,7 +269,7 @@ class TrainModelOperator(SparkJobOperator):
             return msgspec.convert(train, TrainSpec, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidTrainSpec(
-                f"the training of job {self.job} cannot be ordered: {error}", field="train"
+                f"the training of job {self.job} cannot be ordered: {conversion_fault(error)}", field="train"
             ) from error
 
 

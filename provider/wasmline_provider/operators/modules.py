@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidSpec
-from wasmline_provider.operators.argument_checks import given_number, require_numbers
+from wasmline_provider.argument_checks import given_number, require_numbers
 from wasmline_provider.operators.user_action import UserActionOperator
 
 if TYPE_CHECKING:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.definitions._internal.types import ArgNotSet
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import XComNotFound
+
+from wasmline.errors import WasmlineError
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -32,6 +35,11 @@ class MultipleOutputsOperator(BaseOperator):
 
     optional_keys: ClassVar[tuple[str, ...]] = ()
     """Those of ``output_keys`` that some results do not have, and which are None in them."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _naming_task(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self, *, multiple_outputs: bool = True, **kwargs: Any) -> None:
         super().__init__(multiple_outputs=multiple_outputs, **kwargs)
@@ -109,6 +117,21 @@ class KeyedOutput(PlainXComArg):
         if isinstance(result, Mapping) and (self.key in result or self.key in self.operator.optional_keys):
             return result.get(self.key)
         raise XComNotFound(context["ti"].dag_id, self.operator.task_id, self.key)
+
+
+def _naming_task(init: Callable[..., None]) -> Callable[..., None]:
+    """Return the method, whose errors name the task: Airflow shows their last two frames, and none is the DAG's."""
+
+    @wraps(init)
+    def method(self: BaseOperator, *arguments: Any, **options: Any) -> None:
+        try:
+            init(self, *arguments, **options)
+        except WasmlineError as error:
+            if not hasattr(error, "__notes__"):
+                error.add_note(f"{type(self).__name__}, task {options.get('task_id')!r}")
+            raise
+
+    return method
 
 
 def _is_missing(value: Any) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import InvalidRedrive
+from wasmline_provider.argument_checks import given, is_final, require_names, require_text
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import given, is_final, require_names, require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import JobSpec, StreamSpec, stream_of
+from wasmline_provider.argument_checks import conversion_fault, given, is_final, require_names
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.links import JOB_STATUS, SPARK_UI
-from wasmline_provider.operators.argument_checks import given, is_final, require_names
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator, require_success, to_job_run
 
@@ -41,6 +41,12 @@ STREAM = (
     "tasks",
 )
 """The parameters that are a StreamSpec's fields."""
+
+OF_MODE = {
+    "microbatch": ("max_offsets_per_trigger", "shards"),
+    "parallel": ("max_concurrency", "commit_interval_ms", "lease_seconds", "tasks"),
+}
+"""The parameters of one mode alone that are None by default."""
 
 CHOICES = {name: get_args(hint) for name, hint in get_type_hints(StreamSpec).items() if get_origin(hint) is Literal}
 
@@ -84,8 +90,8 @@ class SparkStreamOperator(SparkJobOperator):
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
     ``transform``, ``digest`` and ``generation``, and ``job``, ``run``, ``state`` and ``action``. For the other
     parameters see SparkJobOperator. Numbers may be text, as rendered by templates, and text that is empty or ``None``
-    counts as None. Inconsistent parameters raise InvalidJob: when the DAG is parsed, or for templates, when the task
-    runs. Each mode of a job continues where the other stopped.
+    counts as None. Inconsistent parameters, such as one of the other mode, raise InvalidJob: when the DAG is parsed,
+    or for templates, when the task runs. Each mode of a job continues where the other stopped.
 
     :param transform: the name of a deployment.
     :param function: instead of a transform ``module:name``, importable in Spark's tasks; in mode ``parallel``.
@@ -274,12 +280,20 @@ class SparkStreamOperator(SparkJobOperator):
     def _check(self) -> None:
         """Reject parameters that cannot run, as far as they are known before templates are rendered."""
         require_names(InvalidJob, transform=self.transform, topic=self.topic, dead_letter_topic=self.dead_letter_topic)
+        if is_final(self.mode):  # a template may name either mode, and have the parameters of both
+            self._require_used(_chosen("mode", self.mode))
         if all(is_final(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
             self._spec(self.storage or "-")  # that of the connection, which is not read now
             return
         for name in CHOICES:
             if is_final(value := getattr(self, name)):
                 _chosen(name, value)
+
+    def _require_used(self, mode: str) -> None:
+        for other, names in OF_MODE.items():
+            values = {name: given(getattr(self, name)) for name in names if other != mode}
+            if unused := [name for name, value in values.items() if value is not None and is_final(value)]:
+                raise InvalidJob(f"{', '.join(unused)}: for mode {other} only, and mode is {mode!r}")
 
     def _spec(self, storage: str) -> JobSpec:
         import msgspec
@@ -304,7 +318,7 @@ class SparkStreamOperator(SparkJobOperator):
                 strict=False,
             )
         except msgspec.ValidationError as error:
-            raise InvalidJob(f"job {self.job} cannot be ordered: {error}") from error
+            raise InvalidJob(f"job {self.job} cannot be ordered: {conversion_fault(error)}") from error
 
 
 def _chosen(name: str, value: Any) -> Any:

@@ -9,8 +9,8 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from wasmline.errors import InvalidSpec
+from wasmline_provider.argument_checks import is_final, require_names, require_numbers, require_text
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.argument_checks import require_names, require_numbers, require_text
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
 
@@ -94,6 +94,8 @@ class WasmDeploymentSensor(MultipleOutputsOperator, BaseSensorOperator):
         require_names(InvalidSpec, name=self.name)
         require_numbers(InvalidSpec, 1, kind=int, generation=self.generation)
         require_numbers(InvalidSpec, 0, minutes=self.minutes)
+        if is_final(self.minutes) and self.timeout < 60 * float(self.minutes):
+            raise InvalidSpec(f"timeout is {self.timeout:g} s: it would end the task before its {self.minutes} minutes")
         require_numbers(InvalidSpec, 0, 1, max_dead_letter_share=self.max_dead_letter_share)
         require_numbers(InvalidSpec, 0, kind=int, min_records=self.min_records)
 

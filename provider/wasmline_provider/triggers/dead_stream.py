@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob
-from wasmline.job_specs import require_job_name
+from wasmline_provider.argument_checks import require_jobs, require_texts
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
@@ -42,10 +42,8 @@ class DeadStreamTrigger(PollingEventTrigger):
         poll_seconds: float = POLL_INTERVAL_S,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
-        if isinstance(jobs, str):
-            raise InvalidJob(f"jobs is {jobs!r}: a list of texts, such as {[jobs]!r}")
-        for job in jobs:
-            require_job_name(job)
+        require_texts(InvalidJob, jobs=jobs)
+        require_jobs(*jobs)
         self.jobs = list(jobs)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

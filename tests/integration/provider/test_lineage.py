@@ -51,7 +51,7 @@ def test_a_stream_that_is_to_start_names_the_topics_of_its_deployment(connected:
 
 
 def test_a_stream_whose_transform_is_not_deployed_names_its_deployment(connected: RunningKafka) -> None:
-    task = SparkStreamOperator(task_id="one", job="j", transform="nothing", storage="s")
+    task = SparkStreamOperator(task_id="one", job="j", transform="nothing", storage="/s")
     event = sent(task.get_openlineage_facets_on_start())
     assert [each["name"] for each in event["inputs"]] == ["_wasmline.deployments/nothing"]
     assert event["outputs"] == []

@@ -8,6 +8,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import (
     InvalidJob,
+    InvalidLocation,
     InvalidProject,
     InvalidRedrive,
     InvalidReference,
@@ -26,14 +27,14 @@ from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 Arguments = dict[str, Any]
 
-PROJECT: Arguments = {"project": "p", "registry": "r"}
-DEPLOY: Arguments = {"name": "t", "registry": "r"}
+PROJECT: Arguments = {"project": "p", "registry": "/r"}
+DEPLOY: Arguments = {"name": "t", "registry": "/r"}
 TRANSFORM: Arguments = {"name": "t", "reason": "why"}
-STREAM: Arguments = {"job": "j", "storage": "s", "transform": "t"}
+STREAM: Arguments = {"job": "j", "storage": "/s", "transform": "t"}
 JOB: Arguments = {"job": "j", "reason": "why"}
 REDRIVE: Arguments = {"topic": "t.dlq", "reason": "why"}
 WATCH: Arguments = {"name": "t", "generation": 1}
-MODEL: Arguments = {"model": "m", "models": "ms", "registry": "r"}
+MODEL: Arguments = {"model": "m", "models": "/ms", "registry": "/r"}
 COMPILE: Arguments = {**MODEL, "input_topic": "a", "output_topic": "b", "dead_letter_topic": "c"}
 SCHEMA: Arguments = {"id": 1, "definition": "{}", "format": "avro"}
 
@@ -70,10 +71,15 @@ CASES: list[tuple[type[BaseOperator], Arguments, Arguments, type[WasmlineError],
     (WasmDeploymentSensor, WATCH, {"generation": float("inf")}, InvalidSpec, "generation must be a whole number"),
     (WasmDeploymentSensor, WATCH, {"minutes": "nan"}, InvalidSpec, "minutes must be a number of at least 0, got 'nan'"),
     (WasmDeploymentSensor, WATCH, {"minutes": -1}, InvalidSpec, "minutes must be a number of at least 0"),
+    (WasmDeploymentSensor, {**WATCH, "timeout": 60}, {"minutes": 20}, InvalidSpec, "timeout is 60 s: it would end"),
     (WasmDeploymentSensor, WATCH, {"max_dead_letter_share": 5}, InvalidSpec, "max_dead_letter_share must be a number"),
     (SparkStreamOperator, {**STREAM, "transform": "{{ t }}"}, {"job": "a b"}, InvalidJob, "'a b' is not a job name"),
     (SparkStreamOperator, {**STREAM, "mode": "{{ m }}"}, {"transform": "a b"}, InvalidJob, "transform is 'a b'"),
     (SparkStreamOperator, STREAM, {"storage": ""}, InvalidJob, "storage is ''"),
+    (SparkStreamOperator, STREAM, {"storage": "data"}, InvalidJob, "storage is 'data', neither an absolute folder nor"),
+    (SparkStreamOperator, STREAM, {"storage": "s3://b/s"}, InvalidLocation, "write s3a://b/s"),
+    (SparkStreamOperator, STREAM, {"lease_seconds": 60}, InvalidJob, "lease_seconds: for mode parallel only"),
+    (WasmPublishOperator, PROJECT, {"registry": "modules"}, InvalidReference, "registry is 'modules', neither"),
     (SparkStreamOperator, STREAM, {"heartbeat_seconds": 0}, InvalidJob, "heartbeat_seconds must be a number"),
     (DeleteJobOperator, JOB, {"job": "a b"}, InvalidJob, "'a b' is not a job name"),
     (StopJobOperator, JOB, {"timeout_seconds": "soon"}, InvalidJob, "timeout_seconds must be a number"),
@@ -106,15 +112,21 @@ def test_what_a_template_renders_is_checked_when_the_task_runs() -> None:
     watch.generation = "last"
     with pytest.raises(AirflowFailException, match="InvalidSpec: generation must be a whole number"):
         watch.poke({})
-    deploy = WasmDeployOperator(task_id="two", name="t", registry="r", version="{{ params.version }}")
+    deploy = WasmDeployOperator(task_id="two", name="t", registry="/r", version="{{ params.version }}")
     deploy.version = "new"
     with pytest.raises(AirflowFailException, match="InvalidReference: 'new' is not"):
         deploy.execute({})
 
 
+def test_the_task_whose_arguments_are_refused_is_named() -> None:
+    with pytest.raises(InvalidJob) as refused:
+        SparkStreamOperator(task_id="celsius", **{**STREAM, "storage": ""})
+    assert refused.value.__notes__ == ["SparkStreamOperator, task 'celsius'"]
+
+
 def test_results_of_other_tasks_are_left_to_the_run() -> None:
     with DAG("late", schedule=None):
-        deploy = WasmDeployOperator(task_id="deploy", name="t", registry="r")
+        deploy = WasmDeployOperator(task_id="deploy", name="t", registry="/r")
         watch = WasmDeploymentSensor(
             task_id="watch", name=deploy.output["name"], generation=deploy.output["generation"]
         )

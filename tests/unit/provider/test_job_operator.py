@@ -50,7 +50,7 @@ BOUNDED: dict[str, Any] = {"trigger_interval": None}
 
 def stream(**options: Any) -> SparkStreamOperator:
     arguments = {"trigger_interval": "1 second", "deferrable": True, **options}
-    return SparkStreamOperator(task_id="t", job="j", transform="d", storage="s", **arguments)
+    return SparkStreamOperator(task_id="t", job="j", transform="d", storage="/s", **arguments)
 
 
 def context(began: datetime | None = None, store: dict[str, Any] | None = None) -> Any:

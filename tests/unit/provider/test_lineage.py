@@ -159,7 +159,7 @@ def test_a_rollback_writes_the_deployment() -> None:
 
 
 def stream(**options: Any) -> SparkStreamOperator:
-    return SparkStreamOperator(task_id="one", job="j", storage="s", **{"transform": "t", **options})
+    return SparkStreamOperator(task_id="one", job="j", storage="/s", **{"transform": "t", **options})
 
 
 STREAMED = (
@@ -334,7 +334,7 @@ def test_a_stream_of_a_function_names_the_topics_that_its_task_names() -> None:
 
 TRAIN: dict[str, Any] = {
     "job": "j",
-    "storage": "s",
+    "storage": "/s",
     "model": "eta",
     "topic": "features",
     "models": "/models",
@@ -465,7 +465,7 @@ import sys
 sys.modules["openlineage"] = sys.modules["airflow.providers.openlineage.extractors"] = None
 from wasmline_provider.operators import build, deploy, model, redrive, stream
 from wasmline_provider.openlineage.settings import sends_lineage
-task = stream.SparkStreamOperator(task_id="one", job="j", storage="s", transform="t")
+task = stream.SparkStreamOperator(task_id="one", job="j", storage="/s", transform="t")
 task._returns({})
 task._read_lineage()
 assert not sends_lineage()

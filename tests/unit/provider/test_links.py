@@ -123,7 +123,7 @@ def test_the_links_of_a_deferred_task_lead_to_its_log_and_to_its_driver_s_ui(
 ) -> None:
     with DAG("linked", schedule=None) as dag:
         SparkStreamOperator(
-            task_id="stream", job="j", transform="t", storage="s", trigger_interval="1 second", deferrable=True
+            task_id="stream", job="j", transform="t", storage="/s", trigger_interval="1 second", deferrable=True
         )
     run = run_dag(dag)
     assert run.state == "success"
@@ -142,7 +142,7 @@ def test_a_task_that_waits_on_its_worker_publishes_its_driver_s_ui_too(monkeypat
     monkeypatch.setattr(run_wait, "cluster_clients", lambda settings: SimpleNamespace(reader=reader))
     monkeypatch.setattr(KafkaHook, "get_settings", lambda self: {})
     monkeypatch.setattr(SparkUiLink, "publish", lambda self, ti, url: published.append((ti, url)))
-    made = SparkStreamOperator(task_id="t", job="j", transform="t", storage="s", trigger_interval="1 second")
+    made = SparkStreamOperator(task_id="t", job="j", transform="t", storage="/s", trigger_interval="1 second")
     made.poll_until_complete(RUN, {"ti": "its task instance"})  # type: ignore[typeddict-item]
     assert published == [("its task instance", UI)]
     assert SPARK_UI.get_link(made, ti_key=None) == "", "the run has ended"  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_each_operator_of_a_job_has_the_links_of_the_metadata() -> None:
 
 
 def test_what_another_wrote_as_a_link_is_not_stored_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SparkStreamOperator(task_id="t", job="j", transform="t", storage="s", trigger_interval="1 second")
+    made = SparkStreamOperator(task_id="t", job="j", transform="t", storage="/s", trigger_interval="1 second")
     written = iter([UI, "javascript:alert(1)"])
     monkeypatch.setattr(BaseXCom, "get_value", lambda **of: next(written))
     assert SPARK_UI.get_link(made, ti_key=None) == UI  # type: ignore[arg-type]

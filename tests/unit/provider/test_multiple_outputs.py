@@ -67,7 +67,7 @@ def test_the_keys_are_the_fields_of_what_is_returned(
 
 
 def test_an_unknown_key_is_refused_when_the_dag_is_parsed() -> None:
-    publish = WasmPublishOperator(task_id="publish", project="p", registry="r")
+    publish = WasmPublishOperator(task_id="publish", project="p", registry="/r")
     with pytest.raises(ValueError, match="publish has no key 'verison': WasmPublishOperator returns name, version, "):
         publish.output["verison"]
 
@@ -75,7 +75,7 @@ def test_an_unknown_key_is_refused_when_the_dag_is_parsed() -> None:
 @pytest.mark.parametrize("name", ["multiple_outputs", "do_xcom_push"])
 def test_a_key_of_a_task_that_pushes_none_is_refused_when_the_dag_is_parsed(name: str) -> None:
     options: dict[str, Any] = {name: False}
-    publish = WasmPublishOperator(task_id="publish", project="p", registry="r", **options)
+    publish = WasmPublishOperator(task_id="publish", project="p", registry="/r", **options)
     with pytest.raises(ValueError, match=f"publish has {name}=False and pushes no key 'version': remove that"):
         publish.output["version"]
 
@@ -85,7 +85,7 @@ def test_pushing_each_key_can_be_turned_off_for_a_task_and_for_a_dag() -> None:
     assert not WasmBuildOperator(task_id="one", project="p", multiple_outputs=False).multiple_outputs
     with DAG("off", schedule=None, default_args={"multiple_outputs": False}):
         assert not WasmBuildOperator(task_id="one", project="p").multiple_outputs
-        assert not SparkStreamOperator(task_id="two", job="j", storage="s", transform="t").multiple_outputs
+        assert not SparkStreamOperator(task_id="two", job="j", storage="/s", transform="t").multiple_outputs
 
 
 class Release(WasmBuildOperator):
@@ -165,7 +165,7 @@ def test_a_key_that_was_not_returned_fails_the_task_that_reads_it(
 def test_a_key_that_some_results_have_is_none_without_it(
     run_dag: Callable[..., Any], key: str, found: list[Any]
 ) -> None:
-    assert read_key(run_dag, lambda: Stream(task_id="s", job="j", storage="s", transform="t"), key) == found
+    assert read_key(run_dag, lambda: Stream(task_id="s", job="j", storage="/s", transform="t"), key) == found
 
 
 @pytest.mark.parametrize("operator", [Release, Earlier])
@@ -202,12 +202,12 @@ def test_keys_that_some_results_do_not_have_are_keys(operator: type[MultipleOutp
 
 
 def test_a_reference_to_a_key_is_serialized_as_airflow_s_own() -> None:
-    publish = WasmPublishOperator(task_id="publish", project="p", registry="r")
+    publish = WasmPublishOperator(task_id="publish", project="p", registry="/r")
     key = publish.output["version"]
     assert serialize_xcom_arg(key) == serialize_xcom_arg(XComArg(publish, key="version"))
     with DAG("stored", schedule=None) as dag:
-        made = WasmPublishOperator(task_id="publish", project="p", registry="r")
-        WasmDeployOperator(task_id="one", registry="r", name="a", version=made.output["version"])
+        made = WasmPublishOperator(task_id="publish", project="p", registry="/r")
+        WasmDeployOperator(task_id="one", registry="/r", name="a", version=made.output["version"])
         WasmDeployOperator.partial(task_id="two", registry="r", version=made.output["version"]).expand(name=["a"])
     read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert all(read.get_task(each).upstream_task_ids == {"publish"} for each in ("one", "two"))
@@ -215,6 +215,6 @@ def test_a_reference_to_a_key_is_serialized_as_airflow_s_own() -> None:
 
 def test_a_key_is_an_argument_of_a_mapped_task() -> None:
     with DAG("mapped", schedule=None):
-        publish = WasmPublishOperator(task_id="publish", project="p", registry="r")
+        publish = WasmPublishOperator(task_id="publish", project="p", registry="/r")
         deploy = WasmDeployOperator.partial(task_id="deploy", registry="r", version=publish.output["version"])
         assert deploy.expand(name=["a", "b"]).upstream_task_ids == {"publish"}

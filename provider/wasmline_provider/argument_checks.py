@@ -1,15 +1,30 @@
-"""Checks arguments of operators: those without templates when the DAG is parsed, all of them when the task runs."""
+"""Checks arguments of operators and triggers when the DAG is parsed; what templates render, when the task runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob, WasmlineError
 from wasmline.job_specs import require_job_name
 from wasmline.topic_partitions import TOPIC_NAME
+
+if TYPE_CHECKING:
+    import msgspec
+
+KINDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "None",
+    "object": "a mapping",
+    "str": "text",
+}
+"""The JSON types of msgspec's errors, in words."""
 
 
 def is_final(value: Any) -> bool:
@@ -70,8 +85,19 @@ def require_mapping(error: type[WasmlineError], kind: type[object] = object, **v
 
 
 def require_locations(error: type[WasmlineError], **urls: Any) -> None:
-    """Raise ``error`` for a URL that is empty; None stands for that of the ``wasmline`` connection."""
-    require_text(error, **{name: url for name, url in urls.items() if url is not None})
+    """Raise ``error`` for one that is no absolute folder and no URL; None is that of the ``wasmline`` connection."""
+    given_urls = {name: url for name, url in urls.items() if url is not None}
+    require_text(error, **given_urls)
+    for name, url in given_urls.items():
+        if is_final(url):
+            require_absolute(error, name, url)
+
+
+def require_absolute(error: type[WasmlineError], name: str, url: str, **details: Any) -> None:
+    """Raise ``error`` for a relative folder."""
+    if "://" not in url and not url.startswith("/"):
+        fault = f"{name} is {url!r}, neither an absolute folder nor a URL: it would be another folder on each machine"
+        raise error(fault, **details)
 
 
 def is_true(value: Any) -> bool:
@@ -111,6 +137,18 @@ def require_numbers(
             noun = "a whole number" if kind is int else "a number"
             bounds = f"of at least {least}" if most == inf else f"from {least} to {most}"
             raise error(f"{name} must be {noun} {bounds}, got {value!r}")
+
+
+def conversion_fault(error: msgspec.ValidationError) -> str:
+    """Return what is wrong with an argument that has another type than its specification: its name, and the types."""
+    told, _, path = str(error).partition(" - at ")
+
+    def in_words(kinds: re.Match[str]) -> str:
+        return " or ".join(KINDS.get(each, each) for each in kinds[1].split(" | "))
+
+    words = re.sub(r"`([^`]+)`", in_words, told)
+    name = re.sub(r"^\$\.((stream|function)\.)*", "", path.strip("`"))
+    return f"{name}: {words[:1].lower()}{words[1:]}" if name else words
 
 
 def require_version(version: Any) -> None:
