@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -68,6 +69,31 @@ def test_members_join_and_leave_every_half_second(
         harness.finish()
         assert harness.ledger.again == 0
         assert harness.outputs() == harness.expected()
+
+
+def test_a_member_that_leaves_while_the_group_waits_for_another_is_gone_once_that_has_come(
+    kafka: RunningKafka, tmp_path: Path
+) -> None:
+    """Else the group would wait for it until its session times out. It has no partition, as one that has just come."""
+    with ConsumerHarness(kafka, tmp_path, partitions=1, session_ms=LONG_SESSION_MS) as harness:
+        harness.produce(200)
+        late = harness.join()
+        harness.wait(200)
+        leaving = harness.join()
+        harness.settle()
+        late.process.send_signal(signal.SIGSTOP)
+        harness.join()
+        harness.await_rebalance()
+        time.sleep(1)  # the one that leaves has asked to join once more, and is not answered
+        leaving.process.terminate()
+        time.sleep(1)
+        late.process.send_signal(signal.SIGCONT)
+        harness.leave(leaving)
+        left = time.monotonic()
+        harness.settle()
+        assert time.monotonic() - left < LONG_SESSION_MS / 2_000
+        harness.finish()
+        assert harness.ledger.again == 0
 
 
 @pytest.mark.parametrize(

@@ -216,9 +216,16 @@ class ConsumerHarness:
         """Wait until all members are in, and the group has shared its partitions out."""
         self.until(self._is_complete, "all members in a group that has settled")
 
+    def await_rebalance(self) -> None:
+        """Wait until the group waits for members to join again."""
+        self.until(lambda: self._described().state is ConsumerGroupState.PREPARING_REBALANCING, "a rebalance")
+
     def _is_complete(self) -> bool:
-        group = self._admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT_S)
+        group = self._described()
         return group.state is ConsumerGroupState.STABLE and len(group.members) == len(self.members)
+
+    def _described(self) -> Any:
+        return self._admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT_S)
 
     # -- the books ------------------------------------------------------------------------------------------------
 

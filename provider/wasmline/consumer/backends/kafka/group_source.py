@@ -143,9 +143,8 @@ class GroupSource:
         self._begin = RESETS.get(self._settings[RESET], OFFSET_INVALID)
         if self._begin != OFFSET_INVALID:
             self._settings[RESET] = "error"  # an offset that the log no longer has is handled by the listener
-        self._incremental = self._settings.get("group.protocol") == "consumer" or (
-            self._settings.get(STRATEGY) == COOPERATIVE
-        )
+        self._is_classic = self._settings.get("group.protocol") != "consumer"
+        self._incremental = not self._is_classic or self._settings.get(STRATEGY) == COOPERATIVE
         self._settings["statistics.interval.ms"] = f"{timings.statistics_interval_s * 1_000:.0f}"
         self._connected_brokers: int | None = None
         self._opened: Consumer | None = None
@@ -321,13 +320,14 @@ class GroupSource:
         """Leave the group, and wait until the broker knows.
 
         A client that is closed during a rebalance is gone before it has left. The group then waits for its session
-        time-out, and meanwhile does not even answer the commits of other members.
+        time-out, and meanwhile does not even answer the commits of other members. While the client waits for the
+        others to join, it postpones ``unsubscribe``; once it leaves, it has no member id, unless the broker assigns.
         """
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
         while not self._has_joined and time.monotonic() < deadline:
             consumer.poll(RETRY_INTERVAL_S)
         consumer.unsubscribe()
-        while consumer.assignment() and time.monotonic() < deadline:
+        while (consumer.assignment() or (self._is_classic and consumer.memberid())) and time.monotonic() < deadline:
             consumer.poll(RETRY_INTERVAL_S)
         with suppress(KafkaException):  # an answer shows that the coordinator has read the earlier requests
             consumer.committed(
