@@ -48,6 +48,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+NOTES = "__notes__"
+"""The attribute with what ``add_note`` has added to an error."""
+
 
 class WasmlineError(Exception):
     """The root of the tree. Keyword arguments are the facts of the error and become its attributes."""
@@ -66,7 +69,9 @@ class WasmlineError(Exception):
         self.__dict__.update(facts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), self.__dict__)
+        facts = dict(vars(self))
+        notes = {NOTES: facts.pop(NOTES)} if NOTES in facts else None
+        return _rebuild, (type(self), str(self), facts), notes
 
 
 def _rebuild(cls: type[WasmlineError], message: str, facts: dict[str, Any]) -> WasmlineError:

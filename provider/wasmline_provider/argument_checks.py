@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from math import inf, nan
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob, WasmlineError
@@ -26,6 +27,9 @@ KINDS = {
 }
 """The JSON types of msgspec's errors, in words."""
 
+LOCATION = re.compile(r"/|(?!file://([^/]|$))[A-Za-z][A-Za-z0-9+.:-]*:/")
+"""How an absolute folder and a URL begin; ``file://`` is no place of a relative folder."""
+
 
 def is_final(value: Any) -> bool:
     """Return whether an argument has its final value: it holds neither a template nor another task's result."""
@@ -33,7 +37,11 @@ def is_final(value: Any) -> bool:
         return all(is_final(each) for pair in value.items() for each in pair)
     if isinstance(value, list | tuple):
         return all(is_final(each) for each in value)
-    return value is None or isinstance(value, int | float | datetime) or (isinstance(value, str) and "{" not in value)
+    return (
+        value is None
+        or isinstance(value, int | float | datetime | PurePath)
+        or (isinstance(value, str) and "{" not in value)
+    )
 
 
 def given(value: Any) -> Any:
@@ -56,6 +64,13 @@ def require_jobs(*jobs: Any) -> None:
             require_job_name(job)
 
 
+def require_set(error: type[WasmlineError], **values: Any) -> None:
+    """Raise ``error`` for an argument that is None or "", as a template renders nothing."""
+    for name, value in values.items():
+        if is_final(value) and given(value) is None:
+            raise error(f"{name} is {value!r}: it must be set")
+
+
 def require_text(error: type[WasmlineError], **values: Any) -> None:
     """Raise ``error`` for an argument that is empty."""
     for name, value in values.items():
@@ -67,9 +82,14 @@ def require_texts(error: type[WasmlineError], **values: Any) -> None:
     """Raise ``error`` for an argument that is no list of texts, such as one text; None and "" are none."""
     for name, value in values.items():
         if is_final(value) and given(value) is not None:
-            is_list = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
-            if not is_list:
-                raise error(f"{name} is {value!r}: a list of texts, such as {[str(value)]!r}")
+            require_list(error, name, value)
+
+
+def require_list(error: type[WasmlineError], name: str, value: Any) -> None:
+    """Raise ``error`` for a value that is no list of texts."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        such_as = f", such as {[value]!r}" if isinstance(value, str) else ""
+        raise error(f"{name} is {value!r}: a list of texts{such_as}")
 
 
 def require_mapping(error: type[WasmlineError], kind: type[object] = object, **values: Any) -> None:
@@ -86,16 +106,15 @@ def require_mapping(error: type[WasmlineError], kind: type[object] = object, **v
 
 def require_locations(error: type[WasmlineError], **urls: Any) -> None:
     """Raise ``error`` for one that is no absolute folder and no URL; None is that of the ``wasmline`` connection."""
-    given_urls = {name: url for name, url in urls.items() if url is not None}
-    require_text(error, **given_urls)
-    for name, url in given_urls.items():
-        if is_final(url):
+    require_text(error, **{name: url for name, url in urls.items() if url is not None})
+    for name, url in urls.items():
+        if is_final(url) and given(url) is not None:
             require_absolute(error, name, url)
 
 
-def require_absolute(error: type[WasmlineError], name: str, url: str, **details: Any) -> None:
-    """Raise ``error`` for a relative folder."""
-    if "://" not in url and not url.startswith("/"):
+def require_absolute(error: type[WasmlineError], name: str, url: Any, **details: Any) -> None:
+    """Raise ``error`` for a relative folder, and for what is no text."""
+    if not isinstance(url, str) or not LOCATION.match(url.strip()):
         fault = f"{name} is {url!r}, neither an absolute folder nor a URL: it would be another folder on each machine"
         raise error(fault, **details)
 
@@ -141,14 +160,16 @@ def require_numbers(
 
 def conversion_fault(error: msgspec.ValidationError) -> str:
     """Return what is wrong with an argument that has another type than its specification: its name, and the types."""
-    told, _, path = str(error).partition(" - at ")
+    told, _, path = str(error).replace("Invalid enum value", "Unknown value").rpartition(" - at `")
+    if not told:
+        return path
 
     def in_words(kinds: re.Match[str]) -> str:
         return " or ".join(KINDS.get(each, each) for each in kinds[1].split(" | "))
 
     words = re.sub(r"`([^`]+)`", in_words, told)
-    name = re.sub(r"^\$\.((stream|function)\.)*", "", path.strip("`"))
-    return f"{name}: {words[:1].lower()}{words[1:]}" if name else words
+    name = re.sub(r"\$\.((stream|function)\.)*", "", path.replace("`", ""))
+    return f"{name}: {words[:1].lower()}{words[1:]}"
 
 
 def require_version(version: Any) -> None:

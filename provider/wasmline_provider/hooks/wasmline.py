@@ -11,7 +11,6 @@ from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from wasmline.errors import InvalidLocation, WasmlineError
-from wasmline.registry.storage_probe import require_hadoop_url
 from wasmline_provider.argument_checks import require_absolute
 from wasmline_provider.hooks.object_store import FIELD, ObjectStoreLogin
 
@@ -164,8 +163,6 @@ class WasmlineHook(BaseHook):
                     location=name,
                 )
             require_absolute(InvalidLocation, name, urls[name], location=name)
-        if "storage" in given:
-            require_hadoop_url(urls["storage"])
         return replace(known, registry=urls["registry"], models=urls["models"], storage=urls["storage"])
 
     def _without_connection(self, given: Mapping[str, str | None], error: Exception) -> Locations:
@@ -220,7 +217,7 @@ def _test_registry(name: str, url: str) -> str:
 
 
 def _test_storage(url: str) -> str:
-    from wasmline.registry.storage_probe import PROTOCOLS, is_tried, probe_storage
+    from wasmline.registry.storage_probe import PROTOCOLS, is_tried, probe_storage, require_hadoop_url
 
     require_hadoop_url(url)
     if not is_tried(url):

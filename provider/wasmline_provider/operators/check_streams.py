@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob, JobFailed, JobNotFound, UnsupportedSpecVersion
-from wasmline_provider.argument_checks import is_final, require_jobs, require_numbers, require_texts
+from wasmline_provider.argument_checks import is_final, require_jobs, require_list, require_numbers
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
@@ -59,8 +59,8 @@ class CheckStreamsOperator(MultipleOutputsOperator):
 
     @staticmethod
     def _check(jobs: Any) -> None:
-        require_texts(InvalidJob, jobs=jobs)
         if is_final(jobs):
+            require_list(InvalidJob, "jobs", jobs)
             require_jobs(*jobs)
 
     @fail_at_once

@@ -155,7 +155,7 @@ class WasmDeployOperator(MultipleOutputsOperator):
         self.wasmline_conn_id = wasmline_conn_id
         self.reason = reason
         self.by = by
-        require_locations(InvalidSpec, registry=registry)
+        require_locations(InvalidSpec, registry=registry, models=given(models))
         self._check()
 
     def _check(self) -> None:

@@ -25,7 +25,6 @@ from airflow.sdk.exceptions import (
 
 from wasmline.errors import InvalidJob, InvalidKafkaConfig, JobFailed, JobNotFound, PrerequisiteMissing
 from wasmline.log_end import log_end
-from wasmline.registry.storage_probe import require_hadoop_url
 from wasmline.repeated_errors import error_line
 from wasmline_provider.argument_checks import (
     given,
@@ -157,8 +156,6 @@ class SparkJobOperator(ResumableJobMixin, MultipleOutputsOperator):
         """The result of a run that a newer one has replaced."""
         require_jobs(job)
         require_locations(InvalidJob, storage=storage)
-        if isinstance(storage, str) and is_final(storage):
-            require_hadoop_url(storage)
         require_numbers(InvalidJob, 1, heartbeat_seconds=heartbeat_seconds)
         self._check_spark()
 

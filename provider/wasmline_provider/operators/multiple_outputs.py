@@ -11,7 +11,7 @@ from airflow.sdk.definitions._internal.types import ArgNotSet
 from airflow.sdk.definitions.xcom_arg import PlainXComArg
 from airflow.sdk.exceptions import XComNotFound
 
-from wasmline.errors import WasmlineError
+from wasmline.errors import NOTES
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -126,9 +126,10 @@ def _naming_task(init: Callable[..., None]) -> Callable[..., None]:
     def method(self: BaseOperator, *arguments: Any, **options: Any) -> None:
         try:
             init(self, *arguments, **options)
-        except WasmlineError as error:
-            if not hasattr(error, "__notes__"):
-                error.add_note(f"{type(self).__name__}, task {options.get('task_id')!r}")
+        except Exception as error:
+            note = f"{type(self).__name__}, task {getattr(self, 'task_id', options.get('task_id'))!r}"
+            if note not in getattr(error, NOTES, ()):  # by the method of a base class
+                error.add_note(note)
             raise
 
     return method

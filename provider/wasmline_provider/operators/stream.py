@@ -90,8 +90,9 @@ class SparkStreamOperator(SparkJobOperator):
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
     ``transform``, ``digest`` and ``generation``, and ``job``, ``run``, ``state`` and ``action``. For the other
     parameters see SparkJobOperator. Numbers may be text, as rendered by templates, and text that is empty or ``None``
-    counts as None. Inconsistent parameters, such as one of the other mode, raise InvalidJob: when the DAG is parsed,
-    or for templates, when the task runs. Each mode of a job continues where the other stopped.
+    counts as None. Inconsistent parameters raise InvalidJob: when the DAG is parsed, or for templates, when the task
+    runs. Those of the other mode are refused when the DAG is parsed; where the mode is a template, they are ignored.
+    Each mode of a job continues where the other stopped.
 
     :param transform: the name of a deployment.
     :param function: instead of a transform ``module:name``, importable in Spark's tasks; in mode ``parallel``.
@@ -281,7 +282,7 @@ class SparkStreamOperator(SparkJobOperator):
         """Reject parameters that cannot run, as far as they are known before templates are rendered."""
         require_names(InvalidJob, transform=self.transform, topic=self.topic, dead_letter_topic=self.dead_letter_topic)
         if is_final(self.mode):  # a template may name either mode, and have the parameters of both
-            self._require_used(_chosen("mode", self.mode))
+            self._require_used(_chosen("mode", given(self.mode) or "microbatch"))
         if all(is_final(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
             self._spec(self.storage or "-")  # that of the connection, which is not read now
             return

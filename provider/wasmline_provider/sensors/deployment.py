@@ -9,7 +9,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from wasmline.errors import InvalidSpec
-from wasmline_provider.argument_checks import is_final, require_names, require_numbers, require_text
+from wasmline_provider.argument_checks import require_names, require_numbers, require_set, require_text
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.multiple_outputs import MultipleOutputsOperator
@@ -50,6 +50,7 @@ class WasmDeploymentSensor(MultipleOutputsOperator, BaseSensorOperator):
     :param fail_on_fault: fail the task, without a retry, if there is a fault; otherwise it only returns it.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param poke_interval: seconds between two looks.
+    :param timeout: seconds after which the task fails, from its start: more than ``minutes``; by default Airflow's.
     :param mode: ``reschedule`` frees the worker between two looks, ``poke`` keeps it.
     """
 
@@ -92,10 +93,10 @@ class WasmDeploymentSensor(MultipleOutputsOperator, BaseSensorOperator):
         """Reject what cannot be watched, as far as it is known. Raises InvalidSpec."""
         require_text(InvalidSpec, name=self.name)
         require_names(InvalidSpec, name=self.name)
+        watch = {"generation": self.generation, "minutes": self.minutes, "min_records": self.min_records}
+        require_set(InvalidSpec, **watch, max_dead_letter_share=self.max_dead_letter_share)
         require_numbers(InvalidSpec, 1, kind=int, generation=self.generation)
         require_numbers(InvalidSpec, 0, minutes=self.minutes)
-        if is_final(self.minutes) and self.timeout < 60 * float(self.minutes):
-            raise InvalidSpec(f"timeout is {self.timeout:g} s: it would end the task before its {self.minutes} minutes")
         require_numbers(InvalidSpec, 0, 1, max_dead_letter_share=self.max_dead_letter_share)
         require_numbers(InvalidSpec, 0, kind=int, min_records=self.min_records)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidJob
-from wasmline_provider.argument_checks import require_jobs, require_texts
+from wasmline.job_specs import require_job_name
+from wasmline_provider.argument_checks import require_list
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
@@ -42,8 +43,9 @@ class DeadStreamTrigger(PollingEventTrigger):
         poll_seconds: float = POLL_INTERVAL_S,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
-        require_texts(InvalidJob, jobs=jobs)
-        require_jobs(*jobs)
+        require_list(InvalidJob, "jobs", jobs)  # a trigger has no templates
+        for job in jobs:
+            require_job_name(job)
         self.jobs = list(jobs)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

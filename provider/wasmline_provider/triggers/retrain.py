@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from wasmline.errors import InvalidTrainSpec
 from wasmline.retrain_conditions import RetrainConditions
+from wasmline_provider.argument_checks import require_absolute, require_set
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.hooks.wasmline import Locations, WasmlineHook
 from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
@@ -85,8 +86,9 @@ class RetrainTrigger(PollingEventTrigger):
         wasmline_conn_id: str = WasmlineHook.default_conn_name,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
-        if models is not None and not models.strip():
-            raise InvalidTrainSpec(f"models is {models!r}: it must be set, or left to the connection", field="models")
+        if models is not None:
+            require_set(InvalidTrainSpec, models=models)
+            require_absolute(InvalidTrainSpec, "models", models)
         self.models = models
         self.wasmline_conn_id = wasmline_conn_id
         self._hook = WasmlineHook(wasmline_conn_id)

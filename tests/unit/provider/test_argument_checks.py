@@ -1,18 +1,20 @@
 """What cannot work is refused when a DAG is parsed; templates are left to the task."""
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, TaskGroup
 from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import (
     InvalidJob,
-    InvalidLocation,
     InvalidProject,
     InvalidRedrive,
     InvalidReference,
     InvalidSpec,
+    InvalidTrainSpec,
     WasmlineError,
 )
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator
@@ -24,8 +26,16 @@ from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
 from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
+from wasmline_provider.triggers.retrain import RetrainTrigger
 
 Arguments = dict[str, Any]
+
+
+class Wrong(SparkStreamOperator):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        raise ValueError("no whole number")
+
 
 PROJECT: Arguments = {"project": "p", "registry": "/r"}
 DEPLOY: Arguments = {"name": "t", "registry": "/r"}
@@ -71,13 +81,16 @@ CASES: list[tuple[type[BaseOperator], Arguments, Arguments, type[WasmlineError],
     (WasmDeploymentSensor, WATCH, {"generation": float("inf")}, InvalidSpec, "generation must be a whole number"),
     (WasmDeploymentSensor, WATCH, {"minutes": "nan"}, InvalidSpec, "minutes must be a number of at least 0, got 'nan'"),
     (WasmDeploymentSensor, WATCH, {"minutes": -1}, InvalidSpec, "minutes must be a number of at least 0"),
-    (WasmDeploymentSensor, {**WATCH, "timeout": 60}, {"minutes": 20}, InvalidSpec, "timeout is 60 s: it would end"),
+    (WasmDeploymentSensor, WATCH, {"minutes": None}, InvalidSpec, "minutes is None: it must be set"),
+    (WasmDeployOperator, DEPLOY, {"models": "models"}, InvalidSpec, "models is 'models', neither"),
+    (CheckStreamsOperator, {}, {"jobs": None}, InvalidJob, "jobs is None: a list of texts"),
     (WasmDeploymentSensor, WATCH, {"max_dead_letter_share": 5}, InvalidSpec, "max_dead_letter_share must be a number"),
     (SparkStreamOperator, {**STREAM, "transform": "{{ t }}"}, {"job": "a b"}, InvalidJob, "'a b' is not a job name"),
     (SparkStreamOperator, {**STREAM, "mode": "{{ m }}"}, {"transform": "a b"}, InvalidJob, "transform is 'a b'"),
     (SparkStreamOperator, STREAM, {"storage": ""}, InvalidJob, "storage is ''"),
     (SparkStreamOperator, STREAM, {"storage": "data"}, InvalidJob, "storage is 'data', neither an absolute folder nor"),
-    (SparkStreamOperator, STREAM, {"storage": "s3://b/s"}, InvalidLocation, "write s3a://b/s"),
+    (SparkStreamOperator, STREAM, {"storage": "file://data"}, InvalidJob, "storage is 'file://data', neither"),
+    (SparkStreamOperator, STREAM, {"storage": Path("data")}, InvalidJob, "storage is .*: it must be set, as text"),
     (SparkStreamOperator, STREAM, {"lease_seconds": 60}, InvalidJob, "lease_seconds: for mode parallel only"),
     (WasmPublishOperator, PROJECT, {"registry": "modules"}, InvalidReference, "registry is 'modules', neither"),
     (SparkStreamOperator, STREAM, {"heartbeat_seconds": 0}, InvalidJob, "heartbeat_seconds must be a number"),
@@ -122,6 +135,20 @@ def test_the_task_whose_arguments_are_refused_is_named() -> None:
     with pytest.raises(InvalidJob) as refused:
         SparkStreamOperator(task_id="celsius", **{**STREAM, "storage": ""})
     assert refused.value.__notes__ == ["SparkStreamOperator, task 'celsius'"]
+    assert pickle.loads(pickle.dumps(refused.value)).__notes__ == refused.value.__notes__
+    with DAG("grouped", schedule=None), TaskGroup("north"), pytest.raises(ValueError, match="no whole") as wrong:
+        Wrong(task_id="celsius", **STREAM)
+    assert wrong.value.__notes__ == ["Wrong, task 'north.celsius'"]
+
+
+@pytest.mark.parametrize("mode", [None, "", "None"])
+def test_a_mode_that_is_nothing_is_the_default(mode: str | None) -> None:
+    assert SparkStreamOperator(task_id="one", **STREAM, mode=mode, max_offsets_per_trigger=7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["hdfs://nn:8020/x", "dbfs:/x", "file:///x", "abfs://c@a/x", "s3://b/x", "{{ url }}"])
+def test_a_storage_may_be_any_url(url: str) -> None:
+    SparkStreamOperator(task_id="one", **{**STREAM, "storage": url})
 
 
 def test_results_of_other_tasks_are_left_to_the_run() -> None:
@@ -137,5 +164,8 @@ def test_results_of_other_tasks_are_left_to_the_run() -> None:
 def test_a_trigger_watches_no_name_that_a_job_cannot_have() -> None:
     with pytest.raises(InvalidJob, match="'a b' is not a job name"):
         DeadStreamTrigger(jobs=["a b"])
-    with pytest.raises(InvalidJob, match="jobs is 'celsius': a list of texts"):
-        DeadStreamTrigger(jobs="celsius")
+    for jobs in ("celsius", "None", "", "{{ jobs }}", None, [None]):
+        with pytest.raises(InvalidJob, match=r"jobs is .*: a list of texts"):
+            DeadStreamTrigger(jobs=jobs)  # type: ignore[arg-type]
+    with pytest.raises(InvalidTrainSpec, match="models is 'models', neither an absolute folder"):
+        RetrainTrigger(model="m", topic="t", models="models", new_records=5)

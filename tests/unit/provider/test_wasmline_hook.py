@@ -315,7 +315,7 @@ def test_a_trigger_takes_the_models_from_the_connection_or_as_they_are_given(con
         trigger = RetrainTrigger(model="m", topic="t", models=models, new_records=1)
         again = RetrainTrigger(**json.loads(json.dumps(trigger.serialize()[1])))
         assert asyncio.run(again.locations()).models == found
-    with pytest.raises(Exception, match="models is '': it must be set, or left to the connection"):
+    with pytest.raises(Exception, match="models is '': it must be set"):
         RetrainTrigger(model="m", topic="t", models="", new_records=1)
 
 
