@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -52,3 +53,11 @@ class BackgroundCall(Generic[T]):
             self._error = error
         finally:
             self._done.set()
+
+
+def call_each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
+    """Call for all names in parallel, and return the results, or raise the error of one."""
+    if len(names) == 1:
+        return {name: call(name) for name in names}
+    calls = {name: BackgroundCall(partial(call, name)) for name in names}
+    return {name: each.result() for name, each in calls.items()}

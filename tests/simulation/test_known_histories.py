@@ -8,10 +8,13 @@ from support.simulation import world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.history import CONFIG, GROUP, INPUT, JOB, MODES, OUTPUT, History, Place, Run
 from support.simulation.virtual import Process
+from wasmline.consumer.backends.memory import MemoryTransactionalProducer
 from wasmline.control import DriverClaim, JobTopic
 from wasmline.control.control_topics import JOBS
 from wasmline.documents import decode
+from wasmline.job_offsets.progress_change import set_progress
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
+from wasmline.transactional_ids import shared_id
 
 PLAIN = "microbatch", "at_least_once"
 EXACT = "microbatch", "exactly_once"
@@ -501,3 +504,54 @@ def test_an_older_driver_that_stands_still_in_a_transaction_does_not_hold_up_lea
     history.produce(2, 1, is_slow=True)
     overtake(history, (PLAIN, exact_leases), 5, ("fence", 2), ("done", 2), ("commit", 3), is_endless=True)
     assert history.runs[-1].name_of_end == "succeeded"
+
+
+def test_a_transaction_of_an_older_task_does_not_hold_up_micro_batches_of_a_newer_run() -> None:
+    history = History(partitions=2)
+    run(history, EXACT)
+    everywhere(history, 2)
+    older = history.start(*EXACT)
+    history.advance_into_task(older, 0)
+    history.advance_to(older, "fence", 2)
+    everywhere(history, 2)
+    newer = history.start(*EXACT)
+    history.advance_to(newer, "claim", 1)
+    while not newer.has_begun:
+        history.advance(newer, 1)
+    before = dict(history.cluster.group(GROUP).committed)
+    while history.cluster.group(GROUP).committed == before:
+        history.advance(older, 1)  # one task commits what it may still commit, and the other stands still
+    history.finish(newer)
+    assert newer.name_of_end == "succeeded"
+    assert history.runtime.seconds < 60
+
+
+@pytest.mark.parametrize("steps", [48, 56, 64])
+@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once")], ids=" ".join)
+def test_a_driver_that_renews_while_it_is_replaced_does_not_hold_up_the_start_of_the_next(
+    mode: tuple[str, str], steps: int
+) -> None:
+    history = History(partitions=2)
+    everywhere(history, 3)
+    history.finish(history.start(*LEASES))
+    everywhere(history, 3)
+    older = history.start(*mode)
+    history.advance_to(older, "fence", 3)
+    everywhere(history, 1)
+    newer = history.start(*LEASES)
+    history.advance(newer, steps)
+    history.advance_to(older, "commit")
+    history.finish(newer)
+    assert newer.name_of_end == "succeeded"
+
+
+def test_progress_is_set_though_an_older_task_stands_still_in_a_transaction() -> None:
+    history = History(partitions=2)
+    for mode in (EXACT, LEASES):
+        everywhere(history, 3)
+        history.finish(history.start(*mode))
+    partition = TopicPartition(INPUT, 1)
+    held = MemoryTransactionalProducer(history.cluster, shared_id(f"wasmline.stream.{JOB}", partition), timeout_s=900)
+    held.send_offsets(GROUP, {partition: CommittedOffset(6)})
+    changed = set_progress(CONFIG, JOB, lambda found: {1: found.offsets[1] - 1})
+    assert changed.committed == {0: 6, 1: 5}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from confluent_kafka import KafkaError
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS, REQUEST_TIMEOUT_S, stable_read
-from wasmline.errors import HangingTransactionEnded, ProgressLost
+from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, ProgressLost
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
@@ -36,21 +36,42 @@ class GroupOffsets:
             self._reader = detached_consumer(config, group)
 
     def committed(
-        self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
+        self,
+        partitions: Collection[TopicPartition],
+        limit: float = REQUEST_TIMEOUT_S,
+        require_newest: Callable[[], None] | None = None,
     ) -> dict[TopicPartition, int]:
         """Return the next offsets to read; partitions without a commit are absent.
 
-        Raises BrokerUnavailable if open transactions are not decided within ``limit`` seconds.
+        Raises BrokerUnavailable if open transactions are not decided within ``limit`` seconds; for a caller that gives
+        ``require_newest``, which raises unless it has the job, they are aborted then: a driver of an earlier run may
+        stand still in one, for up to 15 minutes.
         """
-        return {partition: each.offset for partition, each in self.read(partitions, limit).items()}
+        return {partition: each.offset for partition, each in self.read(partitions, limit, require_newest).items()}
 
-    def abort_open_transactions(self, partitions: Collection[TopicPartition]) -> None:
-        """Fence the producers of these partitions: an open transaction may hold up readers for 15 minutes."""
-        abort_open_transactions(self._config, sorted(self._ids(partitions)), PRODUCER_SETTINGS, REQUEST_TIMEOUT_S)
+    def read(
+        self,
+        partitions: Collection[TopicPartition],
+        limit: float = REQUEST_TIMEOUT_S,
+        require_newest: Callable[[], None] | None = None,
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the result of ``committed``, with the maps."""
+        began = time.monotonic()
+        try:
+            return self._read(partitions, limit)
+        except HangingTransactionEnded:
+            pass  # logged; this reader has no producer that the end has fenced
+        except BrokerUnavailable:
+            if require_newest is None or time.monotonic() - began < limit:
+                raise
+            require_newest()  # first, to avoid fencing a newer driver's tasks
+            ids = sorted(self._ids(partitions))
+            abort_open_transactions(self._config, ids, PRODUCER_SETTINGS, REQUEST_TIMEOUT_S)
+        return self._read(partitions, limit)
 
-    def renew(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit the committed progress once more, unchanged. Raises GroupInUse."""
-        found = self.read(partitions)
+    def renew(self, partitions: Collection[TopicPartition], require_newest: Callable[[], None] | None = None) -> None:
+        """Commit the committed progress once more, unchanged. Raises GroupInUse, and what ``committed`` raises."""
+        found = self.read(partitions, require_newest=require_newest)
         in_use = {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(self._group)}
         with translate_errors(self._config.bootstrap_servers, {**in_use, **self._denied}):
             self._offset_store.commit(self._reader, found, REQUEST_TIMEOUT_S)
@@ -59,10 +80,7 @@ class GroupOffsets:
         """Close the client."""
         librdkafka_ctypes.close(self._reader)
 
-    def read(
-        self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
-    ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the result of ``committed``, with the maps."""
+    def _read(self, partitions: Collection[TopicPartition], limit: float) -> Mapping[TopicPartition, CommittedOffset]:
         with translate_errors(self._config.bootstrap_servers, self._denied):
             committed = partial(self._offset_store.committed, self._reader, partitions)
             read = partial(read_group, self._reader, committed)
@@ -80,18 +98,15 @@ def stable_offsets(
     limit: float = REQUEST_TIMEOUT_S,
     *,
     keeps_maps: bool = False,
+    require_newest: Callable[[], None] | None = None,
 ) -> dict[int, CommittedOffset]:
     """Return a job's committed progress of a topic, once every transaction that holds some of it is decided.
 
-    Raises BrokerUnavailable if one is open for ``limit`` seconds.
+    Raises BrokerUnavailable; ``limit`` and ``require_newest`` are those of ``GroupOffsets.committed``.
     """
     progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
     try:
-        wanted = [TopicPartition(topic, each) for each in partitions]
-        try:
-            found = progress.read(wanted, limit)
-        except HangingTransactionEnded:  # logged; this reader has no producer that the end has fenced
-            found = progress.read(wanted, limit)
+        found = progress.read([TopicPartition(topic, each) for each in partitions], limit, require_newest)
     finally:
         progress.close()
     return {partition.partition: each for partition, each in found.items()}

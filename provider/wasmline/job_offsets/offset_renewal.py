@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from wasmline.errors import WasmlineError
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
@@ -84,12 +84,14 @@ def renew_offsets(
     keeps_maps: bool = True,
     fences: bool | None = None,
     outputs: Collection[str] = (),
+    require_newest: Callable[[], None] | None = None,
 ) -> None:
     """Commit the committed progress of these partitions once more, unchanged; join a group that had members briefly.
 
     ``ConsumerGroups.had_members`` explains which of the two a broker requires. ``fences``, by default set by the job's
     delivery: in transactions, so that open transactions of others are aborted and they commit nothing after it. Those
-    that hang are ended then, on the topics ``outputs``, too. Raises GroupInUse.
+    that hang are ended then, on the topics ``outputs``, too. ``require_newest`` is that of ``GroupOffsets.committed``.
+    Raises GroupInUse.
     """
     groups = ConsumerGroups(config)
     if groups.had_members(job.group):
@@ -107,7 +109,7 @@ def renew_offsets(
     else:
         progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
         try:
-            progress.renew([TopicPartition(topic, each) for each in partitions])
+            progress.renew([TopicPartition(topic, each) for each in partitions], require_newest)
         finally:
             progress.close()
 

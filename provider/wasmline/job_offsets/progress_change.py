@@ -26,7 +26,7 @@ from wasmline.control import (
     job_event_record,
     read_job_events,
 )
-from wasmline.errors import Fenced, InvalidJob, JobBusy, ProgressLost
+from wasmline.errors import Fenced, InvalidJob, JobBusy, ProducerFenced, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.offset_renewal import renew_offsets
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
@@ -113,9 +113,9 @@ def set_progress(
         with closing(ClaimWriter(config, job, driver)) as claims:
             try:
                 claims.take_over(takeover)
-                progress = _stable_progress(config, jobs, order)
+                progress = _stable_progress(config, jobs, order, claims.require_newest)
                 return _set(config, claims, driver, newest, progress, _checked(progress, choose(progress)), cause)
-            except Fenced as error:
+            except (Fenced, ProducerFenced) as error:  # the latter by a late process of an older driver, too
                 raise busy from error
 
 
@@ -167,13 +167,15 @@ def _set(
     return replace(progress, offsets=wanted, committed=wanted, claim=final, problem="")
 
 
-def _stable_progress(config: KafkaConfig, jobs: JobTopic, order: JobOrder) -> JobProgress:
+def _stable_progress(
+    config: KafkaConfig, jobs: JobTopic, order: JobOrder, require_newest: Callable[[], None]
+) -> JobProgress:
     """Return the progress once no transaction of the fenced drivers can change it."""
     topic = _input_topic(config, order.spec)
     committing = _committing(order, jobs.last_claim(order.spec.job))
     if stream_of(committing).delivery == "exactly_once":
         renew_offsets(config, committing, topic.name, topic.begins, fences=True)
-    found = stable_offsets(config, committing, topic.name, topic.begins)
+    found = stable_offsets(config, committing, topic.name, topic.begins, require_newest=require_newest)
     return _progress(jobs, order, topic, {each: committed.offset for each, committed in found.items()})
 
 

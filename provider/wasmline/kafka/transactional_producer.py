@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from wasmline.background_call import call_each
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
@@ -50,19 +51,26 @@ def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT
 
 
 def abort_open_transactions(
-    config: KafkaConfig, transactional_ids: Iterable[str], settings: Mapping[str, Any], timeout: float
+    config: KafkaConfig, transactional_ids: Collection[str], settings: Mapping[str, Any], timeout: float
 ) -> None:
     """Fence the producers of these ids, so that no open transaction holds up readers until its time-out.
 
-    Takes ``timeout`` seconds for all of them. What fails is logged.
+    Takes up to ``timeout`` seconds. What fails is logged.
     """
     deadline = time.monotonic() + timeout
-    for name in transactional_ids:
+
+    def fence(name: str) -> KafkaFailed | None:
         try:
             with translate_errors(config.bootstrap_servers):
                 create_fencing_producer(config, name, settings, deadline)
         except KafkaFailed as error:
-            logger.warning("cannot abort a transaction that %s may have open: %s", name, error)
+            return error
+        return None
+
+    fenced = call_each(transactional_ids, fence)
+    if failures := {name: error for name, error in fenced.items() if error is not None}:
+        name, error = next(iter(failures.items()))
+        logger.warning("cannot abort transactions that may be open, of %d ids: %s: %s", len(failures), name, error)
 
 
 def retry(call: Callable[[float], T], deadline: float) -> T:

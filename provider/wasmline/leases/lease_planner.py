@@ -16,7 +16,7 @@ from wasmline.control import (
     JobControlState,
     StatusTopic,
 )
-from wasmline.errors import BrokerUnavailable, DeploymentNotFound, WasmlineError
+from wasmline.errors import DeploymentNotFound, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost_error, require_committed
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
@@ -246,12 +246,7 @@ class LeasePlanner:
                 self._config, group, job.transactional_id, keeps_maps=self._planned.keeps_maps
             )
         partitions = [TopicPartition(topic, each) for each in begins]
-        try:
-            committed = self._progress.committed(partitions)
-        except BrokerUnavailable:  # a driver of an earlier run may stand still in a transaction of its offsets
-            claims.require_newest()  # first, to avoid fencing a newer driver's tasks
-            self._progress.abort_open_transactions(partitions)
-            raise
+        committed = self._progress.committed(partitions, require_newest=claims.require_newest)
         require_committed(group, committed, _named(topic, self._planned.offsets))
         require_committed(group, committed, _named(topic, last.progress))
         self._require_unmoved(group, committed, last, statuses)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,7 @@ from wasmline.consumer.backends.kafka import (
 from wasmline.consumer.columns import RecordColumns
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.errors import BrokerUnavailable, ProducerFenced, WasmlineError
+from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, ProducerFenced, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.job_offsets.committed_offset_reader import require_committed
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, require_tested_client
@@ -185,10 +186,14 @@ class ManualSource(GroupSource):
         super()._out_of_range(listener, message, truncated)
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        began = time.monotonic()
         try:
             found = super().committed(partitions)
+        except HangingTransactionEnded:
+            raise
         except BrokerUnavailable:
-            self._abort_open_transactions(partitions)
+            if time.monotonic() - began >= self._timings.request_timeout_s:
+                self._abort_open_transactions(partitions)
             raise
         self._assignment.require_committed(self.group, partitions, found)
         return found

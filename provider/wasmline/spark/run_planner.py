@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -132,7 +132,8 @@ class RunPlanner(Generic[D]):
         committed: Mapping[int, CommittedOffset] = {}
         if self._needs_group(state):
             is_renewed = self._renew(state, ends_transactions=ends_transactions)
-            committed = self._stable(state.topic.begins, self._context.timings.stable_read_timeout_s)
+            limit, require_newest = self._context.timings.stable_read_timeout_s, self._context.claims.require_newest
+            committed = self._stable(state.topic.begins, limit, require_newest)
         try:
             plan = self._plan(state, committed)
         except ProgressLost as error:
@@ -177,7 +178,13 @@ class RunPlanner(Generic[D]):
         arguments = context.config, context.job, self._prepared.topic, state.topic.begins
         deployment = self._prepared.deployment
         outputs = deployment.spec.topics[1:] if deployment is not None else ()
-        renew_offsets(*arguments, keeps_maps=self._prepared.keeps_maps, fences=fences, outputs=outputs)
+        renew_offsets(
+            *arguments,
+            keeps_maps=self._prepared.keeps_maps,
+            fences=fences,
+            outputs=outputs,
+            require_newest=context.claims.require_newest,
+        )
         return True
 
     def _plan(self, state: _ResumeState, committed: Mapping[int, CommittedOffset]) -> RunPlan:
@@ -187,9 +194,11 @@ class RunPlanner(Generic[D]):
         self._prepared.data_loss.require_no_loss(plan.offsets, state.topic.begins)
         return plan
 
-    def _stable(self, partitions: Iterable[int], limit: float) -> Mapping[int, CommittedOffset]:
+    def _stable(
+        self, partitions: Iterable[int], limit: float, require_newest: Callable[[], None] | None = None
+    ) -> Mapping[int, CommittedOffset]:
         arguments = self._context.config, self._context.job, self._prepared.topic, partitions, limit
-        return stable_offsets(*arguments, keeps_maps=self._prepared.keeps_maps)
+        return stable_offsets(*arguments, keeps_maps=self._prepared.keeps_maps, require_newest=require_newest)
 
     def _unstable(self) -> Mapping[int, CommittedOffset]:
         """Return the committed offsets as they are if no open transaction is committed."""

@@ -445,8 +445,8 @@ class Microbatch(MicrobatchJob):
     def _transact(self, run: PlannedRun[Deployment], part: OffsetRange, read: list[Any]) -> None:
         context = self._context
         batches = TransactionalBatches(
-            context.config, context.job, run.topic.name, run.plan, run.mapped, is_renewed=run.is_renewed,
-            max_renewal_interval_s=60,
+            context.config, context.job, run.topic.name, run.plan, run.mapped, context.claims.require_newest,
+            is_renewed=run.is_renewed, max_renewal_interval_s=60,
         )  # fmt: skip
         batches.check([part])
         instance = (

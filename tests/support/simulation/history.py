@@ -963,8 +963,7 @@ class History:
             "Conflict": others or overslept,  # it was fenced, and its order stands: a restart may succeed
             "ProducerFenced": others and not run.has_begun,
             "InvalidJob": run.is_refused or self._is_since(run, "recreate"),
-            # Another run may have left a transaction open, and its task has not come to an end.
-            "BrokerUnavailable": self._is_since(run, "outage") or others,
+            "BrokerUnavailable": self._is_since(run, "outage"),
             "KafkaError": overslept,
             "JobFailed": self._is_since(run, "outage"),
             "HangingTransaction": self.cluster.leader_epoch > 0,  # markers were lost

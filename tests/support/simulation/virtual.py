@@ -132,7 +132,10 @@ class Runtime:
         until = None if timeout is None else self.seconds + timeout
         if actor is None:
             if until is None:
-                raise RuntimeError("the history itself waits for ever")
+                while not ready():
+                    if not self.advance([OUTSIDE.run], 1):
+                        raise RuntimeError("the history itself waits for ever")
+                return True
             self.pass_time(until - self.seconds)
             return ready()
         self._switch(actor, ready, until)

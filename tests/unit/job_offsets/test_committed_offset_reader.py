@@ -27,7 +27,7 @@ def test_offsets_are_read_again_once_a_hanging_transaction_was_ended(monkeypatch
             raise answer
         return answer
 
-    monkeypatch.setattr(GroupOffsets, "read", read)
+    monkeypatch.setattr(GroupOffsets, "_read", read)
     stream = StreamSpec(transform="t", delivery="exactly_once")
     job = JobSpec(job="j", run="r", storage="memory://jobs", stream=stream)
     config = KafkaConfig({"bootstrap.servers": "nowhere:1"})

@@ -36,6 +36,7 @@ class MicrobatchJob(StreamJob[Deployment]):
                 run.topic.name,
                 run.plan,
                 run.mapped,
+                context.claims.require_newest,
                 is_renewed=run.is_renewed,
                 max_renewal_interval_s=context.timings.max_renewal_interval_s,
             )

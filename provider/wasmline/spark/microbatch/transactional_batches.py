@@ -8,7 +8,7 @@ The protocol: docs/protocols/exactly_once.md.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -86,6 +86,7 @@ class TransactionalBatches:
         topic: str,
         plan: RunPlan,
         mapped: Set[int],
+        require_newest: Callable[[], None],
         *,
         is_renewed: bool,
         max_renewal_interval_s: float,
@@ -93,8 +94,10 @@ class TransactionalBatches:
         """The group has the plan's offsets. ``is_renewed``: those without corrections were committed just now.
 
         ``mapped``: partitions with an offset map, which stays unless the plan corrects their offsets.
+        ``require_newest`` raises unless this driver has the job.
         """
         self._config = config
+        self._require_newest = require_newest
         self._job = job
         self._topic = topic
         self._groups = ConsumerGroups(config)
@@ -236,7 +239,7 @@ class TransactionalBatches:
         self._mapped -= {partition for partition, end in ends.items() if self.left[partition] == end}
 
     def _stable(self, partitions: Iterable[int]) -> dict[int, int]:
-        found = stable_offsets(self._config, self._job, self._topic, partitions)
+        found = stable_offsets(self._config, self._job, self._topic, partitions, require_newest=self._require_newest)
         return {partition: each.offset for partition, each in found.items()}
 
 

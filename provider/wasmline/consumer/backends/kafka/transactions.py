@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from wasmline.background_call import BackgroundCall
+from wasmline.background_call import BackgroundCall, call_each
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.file_descriptor_check import require_file_descriptors
 from wasmline.consumer.backends.kafka.group_source import (
@@ -153,7 +153,7 @@ class KafkaTransactions:
         }
         deadline = time.monotonic() + self._timings.transactions_open_timeout_s
         with translate_errors(self._config.bootstrap_servers):
-            clients = _each(names, lambda name: self._fence(name, deadline))
+            clients = call_each(names, lambda name: self._fence(name, deadline))
             self._require_owner()
             found = self._read([*partitions, *shared], shared, deadline)
         claims = {name: ProducerClaim(client, {}) for name, client in clients.items()}
@@ -171,7 +171,7 @@ class KafkaTransactions:
         claims = {name: self._claims.get(name) for name in transactions}
 
         def run_transactions() -> Mapping[TopicPartition, WasmlineError]:
-            answers = _each(transactions, lambda name: self._commit(name, claims[name], transactions[name], member))
+            answers = call_each(transactions, lambda name: self._commit(name, claims[name], transactions[name], member))
             return {
                 partition: failure
                 for name, error in answers.items()
@@ -524,14 +524,6 @@ def _flush(client: Producer, deliveries: _Deliveries, deadline: float) -> None:
     """Wait for all answers, or for the first rejection."""
     while client.flush(DELIVERY_POLL_INTERVAL_S) and not deliveries.failures() and time.monotonic() < deadline:
         pass
-
-
-def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
-    """Call for all names in parallel."""
-    if len(names) == 1:
-        return {name: call(name) for name in names}
-    calls = {name: BackgroundCall(partial(call, name)) for name in names}
-    return {name: each.result() for name, each in calls.items()}
 
 
 def _errors_by_partition(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, WasmlineError]:
