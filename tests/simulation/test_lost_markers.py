@@ -161,3 +161,14 @@ def test_outputs_that_hang_at_the_end_of_a_run_are_ended_by_the_next_one_in_eith
     history.check()
     assert not history.missing()
     history.conclude()
+
+
+def test_the_outputs_of_a_run_that_hang_are_ended_by_the_next_also_where_its_topic_is_new() -> None:
+    history = History(partitions=1, reads_directly=True)
+    history.produce(0, 5)
+    history.lose_markers(history.start("microbatch", "exactly_once"), "outputs", 340)
+    history.recreate_topic()
+    history.produce(0, 2)
+    history.finish(history.start("microbatch", "at_least_once"))
+    history.conclude()
+    assert [run.name_of_end for run in history.runs] == ["succeeded", "succeeded"]

@@ -128,10 +128,9 @@ class RunPlanner(Generic[D]):
         OffsetOutOfRange; ProducerFenced by an older driver that is starting.
         """
         state = self._read_state()
-        is_renewed = False
+        is_renewed = self._renew(state, ends_transactions=ends_transactions)
         committed: Mapping[int, CommittedOffset] = {}
         if self._needs_group(state):
-            is_renewed = self._renew(state, ends_transactions=ends_transactions)
             limit, require_newest = self._context.timings.stable_read_timeout_s, self._context.claims.require_newest
             committed = self._stable(state.topic.begins, limit, require_newest)
         try:
@@ -169,8 +168,8 @@ class RunPlanner(Generic[D]):
 
     def _renew(self, state: _ResumeState, *, ends_transactions: bool) -> bool:
         """Commit the group's offsets once more where that fences others, or the run continues from them."""
-        context, known = self._context, state.known
-        deliveries = context.stream.delivery, known.delivery if known is not None else None
+        context, known, newest = self._context, state.known, state.newest
+        deliveries = context.stream.delivery, newest.delivery if newest is not None else None
         # A run that was killed at its start may have left a transaction open without having claimed any progress.
         fences = ends_transactions or "exactly_once" in deliveries
         if not fences and (known is None or context.has_authoritative_claims):

@@ -950,7 +950,9 @@ class History:
         self.told.lost |= gone
 
     def _check_failure(self, run: Run, report: JobReport) -> None:
-        others = bool(self.alive) or run is not self.runs[-1]
+        is_replaced = run is not self.runs[-1]
+        others = bool(self.alive) or is_replaced
+        is_cut_off = self._is_since(run, "outage")
         # It slept through the time that its first claim may take, or the transaction of that.
         overslept = self._is_since(run, "sleep") and not run.has_begun
         expected = {
@@ -960,12 +962,13 @@ class History:
             "GroupInUse": self.visitor is not None or self._is_since(run, "visit"),
             "DeploymentPaused": self._may_fail_of(run, "pause"),
             "Fenced": others,
-            "Conflict": others or overslept,  # it was fenced, and its order stands: a restart may succeed
+            # It was fenced, or its first transaction took too long; its order stands, and a restart may succeed.
+            "Conflict": others or overslept or is_cut_off,
             "ProducerFenced": others and not run.has_begun,
             "InvalidJob": run.is_refused or self._is_since(run, "recreate"),
-            "BrokerUnavailable": self._is_since(run, "outage"),
+            "BrokerUnavailable": is_cut_off or is_replaced,  # by a run that has transactions open
             "KafkaError": overslept,
-            "JobFailed": self._is_since(run, "outage"),
+            "JobFailed": is_cut_off,
             "HangingTransaction": self.cluster.leader_epoch > 0,  # markers were lost
         }
         if not expected.get(report.error or "", False):
