@@ -526,13 +526,13 @@ def test_a_task_takes_the_run_of_an_earlier_try_only_if_its_specification_is_the
     harness: JobClientHarness, connection: str
 ) -> None:
     fields = {"id": "string", "km": "double", "minutes": "double"}
-    train: dict[str, Any] = {"model": "eta", "topic": "t", "/models": "/m", "fields": fields, "features": ["km"]}
+    train: dict[str, Any] = {"model": "eta", "topic": "t", "models": "/m", "fields": fields, "features": ["km"]}
 
     def operator(**more: int) -> TrainModelOperator:
         return TrainModelOperator(
             task_id="train",
             job=harness.spec.job,
-            storage="s",
+            storage="/s",
             **{**train, "target": "minutes", "identity": "id", **more},
             kafka_conn_id=connection,
         )
