@@ -28,7 +28,7 @@ KINDS = {
 """The JSON types of msgspec's errors, in words."""
 
 LOCATION = re.compile(r"/|(?!file://([^/]|$))[A-Za-z][A-Za-z0-9+.:-]*:/")
-"""How an absolute folder and a URL begin; ``file://`` is no place of a relative folder."""
+"""How an absolute folder or a URL begins; the path after ``file://`` is absolute, too."""
 
 
 def is_final(value: Any) -> bool:

@@ -72,7 +72,7 @@ def test_a_driver_that_was_replaced_is_fenced_and_does_not_take_the_newer_ones_w
 def test_a_task_of_the_driver_before_is_no_stranger_who_moves_progress() -> None:
     """It took its transactional id after the newer driver had fenced it, and before a task of that one did."""
     history = History(partitions=2)
-    runs: list[Run] = []
+    runs = []
     for _ in range(2):
         history.produce(0, 4)
         history.produce(1, 4)
@@ -153,7 +153,7 @@ def test_a_topic_that_is_recreated_while_a_run_is_planned_is_named(mode: tuple[s
 def test_a_task_of_the_run_before_the_last_is_no_stranger_who_moves_progress(steps: int) -> None:
     """It is tried again after the last run has fenced it, and ends a smaller batch than the last run's."""
     history = History(partitions=1)
-    runs: list[Run] = []
+    runs = []
     for _ in range(2):
         history.produce(0, 1)
         runs.append(history.start(*EXACT))
@@ -254,7 +254,7 @@ def test_a_run_that_stood_still_before_its_first_claim_does_not_take_the_job_fro
 def test_a_first_run_that_was_killed_at_its_start_does_not_set_the_next_one_back(mode: tuple[str, str]) -> None:
     """It had committed the first offsets of some partitions; the others were read from their beginning."""
     for steps in range(0, 400, 3):
-        history = History(partitions=3, starting="latest", takes_columns=True)
+        history = History(partitions=3, starting="latest")
         for partition in history.partitions:
             history.produce(partition, 2)
         starting = history.start(*mode)

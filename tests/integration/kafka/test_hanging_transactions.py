@@ -339,8 +339,11 @@ def test_a_batch_begins_once_the_lost_markers_are_written(stories: Callable[[str
     assert wait_until(lambda: story.committed() == 3, 10)
 
 
-def test_the_progress_of_leases_is_read_once_the_lost_markers_are_written(stories: Callable[[str], Story]) -> None:
+def test_the_progress_of_leases_is_read_once_the_lost_markers_are_written(
+    stories: Callable[[str], Story], caplog: pytest.LogCaptureFixture
+) -> None:
     story = stories("leases")
     progress = GroupOffsets(story.kafka.config, story.group, story.group, keeps_maps=True)
     assert progress.committed([story.input]) == {story.input: 2}
+    assert f"{CONSUMER_OFFSETS} [0]" in caplog.text
     progress.close()
