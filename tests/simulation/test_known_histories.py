@@ -319,6 +319,31 @@ def test_a_visitor_who_comes_while_a_run_starts_is_named() -> None:
     assert ends == {"GroupInUse"}
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
+def test_what_leases_do_beside_a_visitor_is_committed_once_he_leaves_or_done_again(leaves: bool) -> None:
+    history = History(partitions=1)
+    history.produce(0, 7)
+    visited = history.start(*LEASES, is_endless=True)
+    history.advance_into_task(visited, 0)
+    before = dict(history.cluster.group(GROUP).committed)
+    history.visit()
+    while history.missing():
+        history.advance(visited, 1)
+        history.check()
+    assert visited.lacks_commits
+    assert history.cluster.group(GROUP).committed == before
+    if leaves:
+        history.leave()
+    history.stop(visited)
+    history.finish(visited)
+    history.leave()
+    history.finish(history.start(*LEASES))
+    assert [run.name_of_end for run in history.runs] == ["stopped", "succeeded"]
+    history.check()
+    repeated = {place.offset for place in history.due if history.times(place) > 1}
+    assert not repeated if leaves else repeated
+
+
 @pytest.mark.parametrize("times", range(1, 8))
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_a_task_that_stood_still_while_the_next_run_worked_commits_nothing(times: int, is_alone: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -23,6 +23,7 @@ from wasmline.consumer.backends.memory.partition_log import Transaction, Transac
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
+from wasmline.control.job_keys import claim_key
 from wasmline.documents import decode
 from wasmline.errors import BrokerUnavailable
 from wasmline.job_offsets.resume_plan import claim_is_authoritative
@@ -115,6 +116,8 @@ class Run:
     """It left records done and not committed, so that its successor may do them again, at least once."""
     is_outlived: bool = False
     """A run at least once took the job from it, and no such run asks what this one still commits."""
+    lacks_commits: bool = False
+    """Commits of it were refused, because somebody had subscribed with its group: it may end without them."""
     has_begun: bool = False
     """It has said that it runs."""
     is_refused: bool = False
@@ -691,7 +694,7 @@ class History:
         self._install(self._claimed_shards() or VIRTUAL_SHARDS)
 
     def _claimed_shards(self) -> int | None:
-        claim = self._jobs.last_claim(JOB)
+        claim = self._last_claim()
         return None if claim is None else claim.virtual_shards
 
     # -- what is known, and excuses something -------------------------------------------------------------------------
@@ -714,8 +717,19 @@ class History:
 
     def _claim(self) -> DriverClaim | None:
         """Return the newest claim that says something of the job's progress."""
-        claim = self._jobs.last_claim(JOB, str(self.cluster.topic(INPUT).id))
+        claim = self._last_claim(str(self.cluster.topic(INPUT).id))
         return claim if claim is not None and claim.checkpoint else None
+
+    def _last_claim(self, topic_id: str = "") -> DriverClaim | None:
+        """Return what ``JobTopic.last_claim`` does, without its wait for a transaction that a run holds open.
+
+        All runs would stand still for that wait, and the transaction be aborted at its end.
+        """
+        claims = {output.key: output.value for _, output in self._committed(TopicPartition(JOBS, 0))}
+        claim = claims.get(claim_key(JOB))
+        if topic_id and claim and decode(DriverClaim, claim).topic_id != topic_id:
+            claim = claims.get(claim_key(JOB, topic_id)) or claim
+        return decode(DriverClaim, claim) if claim else None
 
     def _is_noticed(self, move: Move, claim: DriverClaim | None) -> bool:
         """Say whether the next run has to notice a move, or to set it right, by what the last claim says it left.
@@ -809,6 +823,7 @@ class History:
         if group != GROUP or process is OUTSIDE:
             return
         run = next(each for each in self.runs if each.name == _run_of(process))
+        run.lacks_commits |= self.visitor is not None and not run.is_exact
         if "worker" in process.name and wakes == process.wakes and not self._is_since(run, "outage"):
             if process.slept_s > DEFAULT_TIMINGS.renewal_timeout_s:
                 self._violations.append(
@@ -895,24 +910,27 @@ class History:
             self._heard_claim = claim if claim.checkpoint else None
 
     def _read_outputs(self) -> None:
-        """Read what is committed, also what an open transaction before it hides until the coordinator aborts that."""
+        """Read what is committed, and see that it is in order."""
         self._written.clear()
         order: dict[tuple[int, int, bytes | None], int] = {}
         place = TopicPartition(OUTPUT, 0)
-        log = self.cluster.log(place)
-        for record in log.read(log.start, EVERYTHING, committed=False)[0]:
-            if record.output is None or (
-                record.transaction and record.transaction.fate is not TransactionOutcome.COMMITTED
-            ):
-                continue
-            source = _place_of(record.output)
+        for offset, output in self._committed(place):
+            source = _place_of(output)
             if source not in self._written:
-                key = source.partition, source.topic, record.output.key
+                key = source.partition, source.topic, output.key
                 before = order.get(key, -1)
                 if source.offset < before and source not in self.told.doubled:
                     raise Violation(f"the output of {source} comes after that of {before}, which has the same key")
                 order[key] = source.offset
-            self._written[source].append(_run_of(self.world.environment.written[place, record.offset]))
+            self._written[source].append(_run_of(self.world.environment.written[place, offset]))
+
+    def _committed(self, place: TopicPartition) -> Iterator[tuple[int, Output]]:
+        """Yield what is committed, also what an open transaction before it hides until the coordinator aborts that."""
+        log = self.cluster.log(place)
+        for entry in log.read(log.start, EVERYTHING, committed=False)[0]:
+            is_committed = entry.transaction is None or entry.transaction.fate is TransactionOutcome.COMMITTED
+            if entry.output is not None and is_committed:
+                yield entry.offset, entry.output
 
     def _check_end(self, run: Run) -> None:
         error = run.actor.error
@@ -986,7 +1004,8 @@ def _may_repeat(own: Run, earlier: Run) -> bool:
     if own.number < earlier.number:
         return own.is_torn and not (own.is_exact and earlier.is_exact)
     reads_no_maps = not own.is_exact and (own.stream.mode, earlier.stream.mode) == ("microbatch", "parallel")
-    return reads_no_maps or (earlier.is_torn and (not earlier.is_exact or earlier.is_outlived))
+    is_torn = earlier.is_torn and (not earlier.is_exact or earlier.is_outlived)
+    return reads_no_maps or is_torn or earlier.lacks_commits
 
 
 @cache
