@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.errors import HangingTransaction, HangingTransactionEnded, WasmlineError
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.consumer_group_offsets import LOADING_CODES
 from wasmline.kafka.hanging_transactions import end_hanging, require_no_hanging_transaction
 from wasmline.topic_partitions import partition_names
 
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 HANG_CHECK_DELAY_S = 1.0
 """Seconds that a read waits before the check for hanging transactions."""
+
+LOADING_POLL_INTERVAL_S = 0.1
 
 OUTPUT_CHECK_TIMEOUT_S = 3.0
 """Maximum seconds of the check of the output topics."""
@@ -38,6 +41,7 @@ def stable_read(
 ) -> T:
     """Return the result of ``read``, which takes its seconds and raises _TIMED_OUT while it is rejected.
 
+    It is repeated for as long as the group's coordinator is moving, or has not loaded the group.
     ``names`` are the transactional ids under which the group's offsets are committed, all of them the caller's. If one
     hangs and is ended, HangingTransactionEnded is raised: its producers are fenced, and have to be recreated. The
     same for one that hangs on ``topics`` alone: the end of the next transaction would decide it. Raises
@@ -48,9 +52,12 @@ def stable_read(
         try:
             return read(min(HANG_CHECK_DELAY_S, max(0.0, deadline - time.monotonic())))
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._TIMED_OUT:
+            code, is_late = error.args[0].code(), time.monotonic() >= deadline
+            if code in LOADING_CODES and not is_late:
+                time.sleep(LOADING_POLL_INTERVAL_S)
+                continue
+            if code != KafkaError._TIMED_OUT:
                 raise
-            is_late = time.monotonic() >= deadline
             _end_hanging(
                 config, group, names, max(HANG_CHECK_DELAY_S, deadline - time.monotonic()), topics, is_late=is_late
             )
