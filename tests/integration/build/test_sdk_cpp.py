@@ -190,6 +190,10 @@ def test_a_record_has_its_own_time_and_offset(probe: TransformInstance) -> None:
     assert result.outputs.column("value").to_pylist() == [b"1700000000123 1099511627776"]
 
 
+def read_back(probe: TransformInstance, texts: list[str]) -> list[str]:
+    return [json.loads(printed)["text"] for printed in ask(probe, "json", *(text.encode() for text in texts))]
+
+
 OVERLONG, SURROGATE, BEYOND = b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"
 TORN = [b"\xff", b"a\xe2\x82", b"\xf0\x9f\x98", b"\xf5"]
 TEXTS = [b"", b"plain", b'"quoted" \\ back', b"\x00\x1f\t\n\r\x7f", "é€😀".encode()]
@@ -204,6 +208,21 @@ def test_json_is_valid_whatever_the_bytes(probe: TransformInstance, text: bytes)
     expected = text.decode("utf-8", "replace")
     assert document["text"].replace("\ufffd", "") == expected.replace("\ufffd", "")
     assert ("\ufffd" in document["text"]) == ("\ufffd" in expected)
+
+
+@pytest.mark.parametrize("special", ['"', "\\", "\n", "\x1f", "\x7f", "\x80", "€", "😀"])
+def test_json_of_a_text_reads_back_as_it_wherever_a_special_character_is(
+    probe: TransformInstance, special: str
+) -> None:
+    texts = ["a" * size for size in range(26)]
+    texts += [text[:at] + special + text[at:] for text in texts for at in range(len(text) + 1)]
+    assert read_back(probe, texts) == texts
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=50))
+def test_json_of_any_text_reads_back_as_it(probe: TransformInstance, texts: list[str]) -> None:
+    assert read_back(probe, texts) == texts
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

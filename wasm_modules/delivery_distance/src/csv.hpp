@@ -22,11 +22,11 @@ inline std::size_t lone_no_break_spaces(std::string_view text) {
 inline std::string_view trimmed(std::string_view text) {
   const auto visible = [](char letter) { return '!' <= letter && letter <= '~'; };
   if (!text.empty() && visible(text.front()) && visible(text.back())) return text;  // as nearly all fields are
-  constexpr std::string_view blanks = " \t\r\n\v\f";
+  const auto blank = [](char letter) { return letter == ' ' || ('\t' <= letter && letter <= '\r'); };
   while (!text.empty()) {
     if (text.ends_with("\xC2\xA0")) {
       text.remove_suffix(2);
-    } else if (blanks.contains(text.back())) {
+    } else if (blank(text.back())) {
       text.remove_suffix(1);
     } else if (const std::size_t count = lone_no_break_spaces(text)) {
       text.remove_suffix(count);
@@ -37,7 +37,7 @@ inline std::string_view trimmed(std::string_view text) {
   while (!text.empty()) {
     if (text.starts_with("\xC2\xA0")) {
       text.remove_prefix(2);
-    } else if (blanks.contains(text.front()) || text.front() == '\xA0') {
+    } else if (blank(text.front()) || text.front() == '\xA0') {
       text.remove_prefix(1);
     } else {
       break;

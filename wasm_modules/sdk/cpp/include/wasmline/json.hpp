@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -37,36 +38,68 @@ inline std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// Whether any of eight characters does not stand for itself in JSON, or is not ASCII.
-inline bool any_special(std::uint64_t eight) {
+// Whether a character stands for itself in JSON, and is ASCII.
+constexpr bool is_plain(char letter) {
+  const auto code = static_cast<unsigned char>(letter);
+  return 0x20 <= code && code < 0x80 && code != '"' && code != '\\';
+}
+
+// Not zero if any of eight characters is not plain.
+constexpr std::uint64_t not_plain(std::uint64_t eight) {
   const std::uint64_t control = eight - repeated(0x20), quote = eight ^ repeated('"'), slash = eight ^ repeated('\\');
   return (eight | (control & ~eight) | zero_bytes(quote) | zero_bytes(slash)) & repeated(0x80);
 }
 
-// Appends `opening`, as much of `text` as stands for itself in JSON and is ASCII, and, if that is all of it, `closing`.
-// Returns how much of the text it took. Most strings are short: one growth and one pass cost less than a call per piece.
-inline std::size_t append_plain(std::string& out, std::string_view opening, std::string_view text,
-                                std::string_view closing) {
-  std::size_t taken = 0;
+// Returns how many characters at the beginning of a text are plain.
+inline std::size_t plain_length(std::string_view text) {
+  std::size_t at = 0;
+  while (at + 8 <= text.size() && not_plain(load_eight(text.data() + at)) == 0) at += 8;
+  while (at < text.size() && is_plain(text[at])) ++at;
+  return at;
+}
+
+// Copies a text, and returns whether all of it is plain. Some of its characters are copied twice.
+inline bool copy_plain(std::string_view text, char* to) {
+  const std::size_t size = text.size();
+  const char* const from = text.data();
+  if (size >= 8) {
+    std::uint64_t found = 0;
+    const auto take = [&](std::size_t at) {
+      const std::uint64_t eight = load_eight(from + at);
+      found |= not_plain(eight);
+      std::memcpy(to + at, &eight, 8);
+    };
+    for (std::size_t at = 0; at + 8 < size; at += 8) take(at);
+    take(size - 8);
+    return found == 0;
+  }
+  if (size >= 4) {
+    const std::uint32_t first = load_four(from), last = load_four(from + size - 4);
+    std::memcpy(to, &first, 4);
+    std::memcpy(to + size - 4, &last, 4);
+    return not_plain(first | std::uint64_t{last} << 32) == 0;
+  }
+  bool plain = true;
+  for (std::size_t at = 0; at < size; ++at) {
+    plain &= is_plain(from[at]);
+    to[at] = from[at];
+  }
+  return plain;
+}
+
+// Appends `opening`, `text` and `closing`, and returns true, if all of the text is plain, as nearly all is. Inlined, so
+// that a name that is a constant is not looked at again.
+[[gnu::always_inline]] inline bool append_plain(std::string& out, std::string_view opening, std::string_view text,
+                                                std::string_view closing) {
+  bool plain = false;
   const std::size_t before = out.size();
   const std::size_t most = before + opening.size() + text.size() + closing.size();
   out.resize_and_overwrite(most, [&](char* const begin, std::size_t) {
-    char* end = begin + before;
-    for (const char letter : opening) *end++ = letter;
-    for (; taken + 8 <= text.size(); taken += 8, end += 8) {
-      const std::uint64_t eight = load_eight(text.data() + taken);
-      if (any_special(eight)) break;
-      std::memcpy(end, &eight, 8);
-    }
-    for (; taken < text.size(); ++taken) {
-      const auto code = static_cast<unsigned char>(text[taken]);
-      if (code < 0x20 || code >= 0x80 || code == '"' || code == '\\') return end - begin;
-      *end++ = text[taken];
-    }
-    for (const char letter : closing) *end++ = letter;
-    return end - begin;
+    char* const at = copy(opening, begin + before);
+    plain = copy_plain(text, at);
+    return plain ? copy(closing, at + text.size()) - begin : static_cast<std::ptrdiff_t>(before);
   });
-  return taken;
+  return plain;
 }
 
 inline void append_escaped(std::string& out, unsigned char control) {
@@ -81,26 +114,35 @@ inline void append_escaped(std::string& out, unsigned char control) {
   }
 }
 
-}  // namespace detail
-
-// Appends a JSON string, between `opening` and `closing`, which hold its quotes. Bytes that are not UTF-8 become U+FFFD:
-// the result is always valid JSON.
-inline void append_json_string(std::string& out, std::string_view text, std::string_view opening = "\"",
-                               std::string_view closing = "\"") {
-  std::size_t taken = detail::append_plain(out, opening, text, closing);
-  while (taken < text.size()) {
-    text.remove_prefix(taken);
-    const std::size_t length = detail::utf8_length(text);
+[[gnu::noinline]] inline void append_with_escapes(std::string& out, std::string_view text) {
+  while (true) {
+    const std::size_t plain = plain_length(text);
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) return;
+    const std::size_t length = utf8_length(text);
     if (length == 0) {
       out += "\xEF\xBF\xBD";
     } else if (length == 1) {
-      detail::append_escaped(out, static_cast<unsigned char>(text.front()));
+      append_escaped(out, static_cast<unsigned char>(text.front()));
     } else {
       out += text.substr(0, length);
     }
     text.remove_prefix(length == 0 ? 1 : length);
-    taken = detail::append_plain(out, "", text, closing);
   }
+}
+
+}  // namespace detail
+
+// Appends a JSON string, between `opening` and `closing`, which hold its quotes. Bytes that are not UTF-8 become U+FFFD:
+// the result is always valid JSON.
+[[gnu::always_inline]] inline void append_json_string(std::string& out, std::string_view text,
+                                                      std::string_view opening = "\"",
+                                                      std::string_view closing = "\"") {
+  if (detail::append_plain(out, opening, text, closing)) return;
+  out += opening;
+  detail::append_with_escapes(out, text);
+  out += closing;
 }
 
 // Builds one JSON object in a string that it empties first. Members appear in the order they are added.
@@ -135,7 +177,9 @@ class JsonObject {
   }
 
  private:
-  void begin(std::string_view name) { append_json_string(out_, name, out_.size() > 1 ? ",\"" : "\"", "\":"); }
+  [[gnu::always_inline]] void begin(std::string_view name) {
+    append_json_string(out_, name, out_.size() > 1 ? ",\"" : "\"", "\":");
+  }
 
   std::string& out_;
 };
