@@ -87,14 +87,13 @@ inline bool copy_plain(std::string_view text, char* to) {
   return plain;
 }
 
-// Appends `opening`, `text` and `closing`, and returns true, if all of the text is plain, as nearly all is. Inlined, so
-// that a name that is a constant is not looked at again.
-[[gnu::always_inline]] inline bool append_plain(std::string& out, std::string_view opening, std::string_view text,
-                                                std::string_view closing) {
+// Appends `opening`, `text` and `closing`, and returns true, if all of the text is plain, as nearly all is.
+inline bool append_plain(std::string& out, std::string_view opening, std::string_view text, std::string_view closing) {
   bool plain = false;
   const std::size_t before = out.size();
   const std::size_t most = before + opening.size() + text.size() + closing.size();
-  out.resize_and_overwrite(most, [&](char* const begin, std::size_t) {
+  // Not inlined, it would take all of these through memory.
+  [[clang::always_inline]] out.resize_and_overwrite(most, [&](char* const begin, std::size_t) {
     char* const at = copy(opening, begin + before);
     plain = copy_plain(text, at);
     return plain ? copy(closing, at + text.size()) - begin : static_cast<std::ptrdiff_t>(before);
@@ -136,9 +135,8 @@ inline void append_escaped(std::string& out, unsigned char control) {
 
 // Appends a JSON string, between `opening` and `closing`, which hold its quotes. Bytes that are not UTF-8 become U+FFFD:
 // the result is always valid JSON.
-[[gnu::always_inline]] inline void append_json_string(std::string& out, std::string_view text,
-                                                      std::string_view opening = "\"",
-                                                      std::string_view closing = "\"") {
+inline void append_json_string(std::string& out, std::string_view text, std::string_view opening = "\"",
+                               std::string_view closing = "\"") {
   if (detail::append_plain(out, opening, text, closing)) return;
   out += opening;
   detail::append_with_escapes(out, text);
@@ -177,9 +175,7 @@ class JsonObject {
   }
 
  private:
-  [[gnu::always_inline]] void begin(std::string_view name) {
-    append_json_string(out_, name, out_.size() > 1 ? ",\"" : "\"", "\":");
-  }
+  void begin(std::string_view name) { append_json_string(out_, name, out_.size() > 1 ? ",\"" : "\"", "\":"); }
 
   std::string& out_;
 };

@@ -43,22 +43,29 @@ inline std::optional<double> parse_short_decimal(std::string_view text) {
   return negative ? -magnitude : magnitude;
 }
 
-template <std::integral T>
-void append_digits(std::string& out, T number) {
-  char digits[24];
-  out.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
-}
+inline constexpr std::size_t max_number_size = 32;  // characters
 
-// Appends a small number with no decimal, or with one, and returns true; leaves any other alone.
-inline bool append_short_decimal(std::string& out, double number) {
+// Writes a small number with no decimal, or with one, and returns its end; leaves any other alone, and returns null.
+inline char* write_short_decimal(char* to, double number) {
   const double tenfold = number * 10;
   const auto tenths = static_cast<std::int32_t>(std::abs(tenfold) < 100'000 ? tenfold : 0);
-  if (tenths == 0 || tenths / 10.0 != number) return false;
-  if (tenths < 0) out += '-';
+  if (tenths == 0 || tenths / 10.0 != number) return nullptr;
+  if (tenths < 0) *to++ = '-';
   const std::int32_t magnitude = tenths < 0 ? -tenths : tenths;
-  append_digits(out, magnitude / 10);
-  if (magnitude % 10 != 0) (out += '.') += static_cast<char>('0' + magnitude % 10);
-  return true;
+  to = std::to_chars(to, to + 4, magnitude / 10).ptr;
+  if (magnitude % 10 != 0) {
+    *to++ = '.';
+    *to++ = static_cast<char>('0' + magnitude % 10);
+  }
+  return to;
+}
+
+template <class T>
+char* write_number(char* to, T number) {
+  if constexpr (std::same_as<T, double>) {
+    if (char* const end = write_short_decimal(to, number)) return end;
+  }
+  return std::to_chars(to, to + max_number_size, number).ptr;
 }
 
 }  // namespace detail
@@ -87,13 +94,10 @@ std::optional<T> parse(std::string_view text) {
 // Appends a number in its shortest form that reads back the same.
 template <Number T>
 void append_number(std::string& out, T number) {
-  if constexpr (std::integral<T>) {
-    detail::append_digits(out, number);
-  } else {
-    if (std::same_as<T, double> && detail::append_short_decimal(out, number)) return;
-    char digits[32];
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
-  }
+  const std::size_t before = out.size();
+  [[clang::always_inline]] out.resize_and_overwrite(before + detail::max_number_size, [&](char* begin, std::size_t) {
+    return detail::write_number(begin + before, number) - begin;
+  });
 }
 
 }  // namespace wasmline
