@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wasmline.model_reference import ModelReference
-from wasmline.record_batches import HEADERS
+from wasmline.record_batches import HEADERS, merged_headers
 from wasmline.topic_partitions import TopicPartition
 
 NAME = "wasmline.provenance"
@@ -124,19 +124,11 @@ def with_header(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:
     """Return a column of HEADERS in which this header is the last of each row; not there where its value is null."""
     pairs, rows = pc.list_flatten(headers), pc.list_parent_indices(headers)
     others = pc.invert(_has_name(pairs))
-    pairs, rows = pairs.filter(others), rows.filter(others).to_numpy()
     added = values.drop_null()
     ours = pa.StructArray.from_arrays([pa.repeat(NAME, len(added)), added], fields=list(HEADERS.value_type))
     is_added = values.is_valid().to_numpy(zero_copy_only=False)
-    ends = np.cumsum(np.bincount(rows, minlength=len(headers)) + is_added)
-    if len(pairs):
-        order = np.empty(len(pairs) + len(added), np.int64)
-        is_ours = np.zeros(len(order), np.bool_)
-        is_ours[ends[is_added] - 1] = True
-        order[is_ours], order[~is_ours] = np.arange(len(pairs), len(order)), np.arange(len(pairs))
-        ours = pa.concat_arrays([pairs, ours]).take(pa.array(order))
-    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
-    return pa.ListArray.from_arrays(offsets, ours, type=HEADERS)
+    parts = [(rows.filter(others).to_numpy(), pairs.filter(others)), (np.flatnonzero(is_added), ours)]
+    return merged_headers(len(headers), parts)
 
 
 def _has_name(pairs: pa.StructArray) -> pa.Array:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 """Record headers in order; keys may repeat and values may be null."""
@@ -47,6 +49,25 @@ def header_pairs(column: pa.ListArray) -> list[Sequence[tuple[str, bytes | None]
     flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
     ends = list(accumulate(column.value_lengths().fill_null(0).to_pylist()))
     return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def pair_column(pairs: Sequence[tuple[str, bytes | None]]) -> pa.StructArray:
+    """Return headers as the values of a column of HEADERS; Arrow takes several times as long to make it of tuples."""
+    columns = [pa.array([pair[0] for pair in pairs], pa.string()), pa.array([pair[1] for pair in pairs], pa.binary())]
+    return pa.StructArray.from_arrays(columns, fields=list(HEADERS.value_type))
+
+
+def merged_headers(rows: int, parts: Sequence[tuple[NDArray[np.int64], pa.StructArray]]) -> pa.ListArray:
+    """Return a column of HEADERS with so many rows, none of them null.
+
+    ``parts``: values of such a column, each with the row that has it; within a row they are in the order of the parts.
+    """
+    owners = np.concatenate([each for each, _ in parts])
+    pairs = pa.concat_arrays([each for _, each in parts])
+    if (owners[1:] < owners[:-1]).any():
+        pairs = pairs.take(pa.array(np.argsort(owners, kind="stable")))
+    ends = np.cumsum(np.bincount(owners, minlength=rows))
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), pairs, type=HEADERS)
 
 
 def record_batch(
