@@ -4,6 +4,8 @@ import json
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wasmline import dead_letters
 from wasmline.build.jsonl import encoded
@@ -77,6 +79,12 @@ def test_the_reason_of_a_dead_letter_is_one_printable_line() -> None:
         (dead_letters.REASON, "\\u001b[2J�".encode()),
         (dead_letters.ERROR, b"Rejected"),
     ]
+
+
+@given(st.text(max_size=30) | st.text(" !a~:\t\x7f", max_size=30))
+def test_the_reason_of_a_rejection_is_that_text_as_one_line(reason: str) -> None:
+    [(_, line), _] = dead_letters.rejection([(dead_letters.REASON, reason.encode(errors="replace"))])
+    assert line == one_line(reason.encode(errors="replace").decode()).encode()
 
 
 def test_a_category_that_a_guest_chose_is_printable() -> None:

@@ -136,6 +136,11 @@ class OutputColumns:
         return found
 
     @property
+    def headers(self) -> list[Sequence[tuple[str, bytes | None]]]:
+        """The headers of each output."""
+        return header_pairs(self.batch.column("headers"))
+
+    @property
     def topics_written(self) -> list[str]:
         """The topics of the outputs, each once."""
         return [self.topics[number] for number in self.batch.column("output").unique().to_pylist()]
@@ -157,7 +162,7 @@ class OutputColumns:
                 columns.column("output").to_pylist(),
                 columns.column("value").to_pylist(),
                 columns.column("key").to_pylist(),
-                header_pairs(columns.column("headers")),
+                self.headers,
                 columns.column("timestamp").to_pylist(),
                 strict=True,
             )

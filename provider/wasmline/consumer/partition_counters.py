@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from wasmline import dead_letters
-from wasmline.consumer.records import Output
+from wasmline.consumer.records import Headers
 
 
 @dataclass(slots=True)
@@ -30,10 +30,10 @@ class PartitionCounters:
     committed_at: float | None = field(default=None, compare=False)
     dead_letters: Counter[str] = field(default_factory=Counter)
 
-    def count_dead_letter(self, output: Output) -> None:
+    def count_dead_letter(self, headers: Headers) -> None:
         """Count a dead letter, also one of a handler's own, whatever its headers are."""
         try:
-            last = dict(output.headers)
+            last = dict(headers)
         except (TypeError, ValueError):  # no client accepts these
             last = {}
         error, reason = (_text(last.get(name)) for name in (dead_letters.ERROR, dead_letters.REASON))

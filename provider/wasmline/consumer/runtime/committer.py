@@ -158,7 +158,7 @@ class Committer(ABC):
         counts.outputs += len(result.outputs)
         for output in result.outputs:
             if output.topic == self._dead_letters.topic:
-                counts.count_dead_letter(output)
+                counts.count_dead_letter(output.headers)
         self._take_results(work, records, list(zip(result.outputs, _origins(records, result), strict=True)))
 
     def takes_dead_letters(self, work: PartitionWork) -> bool:
@@ -176,8 +176,11 @@ class Committer(ABC):
         counts = self.counts[batch.work.partition]
         counts.records += len(batch.columns)
         counts.outputs += len(outputs) + len(letters)
-        for letter in [*outputs.of_topic(self._dead_letters.topic).outputs(), *(letter for letter, _ in letters)]:
-            counts.count_dead_letter(letter)
+        for headers in [
+            *outputs.of_topic(self._dead_letters.topic).headers,
+            *(letter.headers for letter, _ in letters),
+        ]:
+            counts.count_dead_letter(headers)
         self._take_columns(batch, outputs, letters)
 
     def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
@@ -186,7 +189,7 @@ class Committer(ABC):
         counts = self.counts[work.partition]
         counts.records += 1
         counts.outputs += 1
-        counts.count_dead_letter(letter)
+        counts.count_dead_letter(letter.headers)
         self._take_results(work, [record], [(letter, Origin((record,), error))])
 
     @abstractmethod
@@ -215,7 +218,7 @@ class Committer(ABC):
             self.work.run_alone(work, max(record.offset for record in origin.records))
             return None
         letter = self._dead_letters.build(record, refusal)
-        self.counts[work.partition].count_dead_letter(letter)
+        self.counts[work.partition].count_dead_letter(letter.headers)
         return letter, Origin((record,), refusal)
 
     def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
