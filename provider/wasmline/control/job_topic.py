@@ -399,13 +399,7 @@ class JobTopic:
 
         With ``topic_id`` it is the newest claim about that topic, or if there is none, the newest of all.
         """
-        view = self._topic.read()
-        data = view.get(claim_key(job))
-        claim = decode(DriverClaim, data) if data else None
-        if claim is not None and topic_id and claim.topic_id != topic_id:
-            earlier = view.get(claim_key(job, topic_id))
-            return decode(DriverClaim, earlier) if earlier else claim
-        return claim
+        return newest_claim(self._topic.read(), job, topic_id)
 
     def withdraw(self, job: str, *, cause: ChangeCause | None = None) -> LeaseWithdrawal | None:
         """End the current round of leases of ``job``, if any, in parallel mode; its driver begins the next one.
@@ -505,6 +499,16 @@ def _events(action: JobAction, job: str, run: str, cause: ChangeCause | None) ->
 def _orders(view: Mapping[bytes, bytes]) -> dict[str, JobOrder]:
     found = {key: _readable(key, value) for key, value in sorted(view.items()) if b"/" not in key}
     return {key.decode(errors="replace"): order for key, order in found.items() if order is not None}
+
+
+def newest_claim(view: Mapping[bytes, bytes], job: str, topic_id: str = "") -> DriverClaim | None:
+    """Return the result of ``JobTopic.last_claim`` from the topic's table."""
+    data = view.get(claim_key(job))
+    claim = decode(DriverClaim, data) if data else None
+    if claim is not None and topic_id and claim.topic_id != topic_id:
+        earlier = view.get(claim_key(job, topic_id))
+        return decode(DriverClaim, earlier) if earlier else claim
+    return claim
 
 
 def _readable(key: bytes, value: bytes) -> JobOrder | None:

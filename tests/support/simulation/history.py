@@ -23,7 +23,7 @@ from wasmline.consumer.backends.memory.partition_log import Transaction, Transac
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
-from wasmline.control.job_keys import claim_key
+from wasmline.control.job_topic import newest_claim
 from wasmline.documents import decode
 from wasmline.errors import BrokerUnavailable
 from wasmline.job_offsets.resume_plan import claim_is_authoritative
@@ -725,11 +725,8 @@ class History:
 
         All runs would stand still for that wait, and the transaction be aborted at its end.
         """
-        claims = {output.key: output.value for _, output in self._committed(TopicPartition(JOBS, 0))}
-        claim = claims.get(claim_key(JOB))
-        if topic_id and claim and decode(DriverClaim, claim).topic_id != topic_id:
-            claim = claims.get(claim_key(JOB, topic_id)) or claim
-        return decode(DriverClaim, claim) if claim else None
+        table = {output.key or b"": output.value or b"" for _, output in self._committed(TopicPartition(JOBS, 0))}
+        return newest_claim(table, JOB, topic_id)
 
     def _is_noticed(self, move: Move, claim: DriverClaim | None) -> bool:
         """Say whether the next run has to notice a move, or to set it right, by what the last claim says it left.
