@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from wasmline.offset_ranges import MAX_OFFSET, MAX_PARTITION
@@ -49,9 +48,6 @@ MAX_REASON_BYTES = 1_024
 MAX_REASONS = 50
 MAX_LABEL = 80
 OTHER = "other"
-
-_PLAIN_LINE = re.compile(rb"(?:[!-~]+(?: [!-~]+)*)?")
-"""What ``one_line`` leaves as it is, of ASCII."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _COORDINATES = re.compile(
@@ -214,9 +210,7 @@ def rejection(headers: Iterable[Header]) -> list[Header]:
 
 
 def _line(reason: bytes | None) -> bytes | None:
-    if reason is None or (len(reason) <= MAX_REASON_BYTES and _PLAIN_LINE.fullmatch(reason)):
-        return reason
-    return _cut(reason.decode(errors="replace"))
+    return None if reason is None else _cut(reason.decode(errors="replace"))
 
 
 def label(error: str, reason: str, known: Collection[str] = ()) -> str:
@@ -224,13 +218,8 @@ def label(error: str, reason: str, known: Collection[str] = ()) -> str:
 
     That is the part before the first colon. A label that would exceed the limit beside the ``known`` ones is ``other``.
     """
-    text = f"{error}: {_category(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error[:MAX_LABEL]
+    text = f"{error}: {one_line(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error[:MAX_LABEL]
     return text if text in known or len(known) < MAX_REASONS else OTHER
-
-
-@lru_cache(maxsize=2 * MAX_REASONS)
-def _category(text: str) -> str:
-    return one_line(text)
 
 
 def _cut(text: str) -> bytes:

@@ -31,6 +31,8 @@ def printable(text: str, *, lines: bool = False) -> str:
 
     With ``lines``, line feeds and tabs are kept. A text of only printable characters is returned unchanged.
     """
+    if text.isascii() and text.isprintable():  # as most are
+        return text
     return CONTROLS.sub(lambda found: found[0] if lines and found[0] in _KEPT else _escape(found[0]), text)
 
 

@@ -176,10 +176,8 @@ class Committer(ABC):
         counts = self.counts[batch.work.partition]
         counts.records += len(batch.columns)
         counts.outputs += len(outputs) + len(letters)
-        for headers in [
-            *outputs.of_topic(self._dead_letters.topic).headers,
-            *(letter.headers for letter, _ in letters),
-        ]:
+        rejections = outputs.of_topic(self._dead_letters.topic)
+        for headers in [*rejections.headers, *(letter.headers for letter, _ in letters)]:
             counts.count_dead_letter(headers)
         self._take_columns(batch, outputs, letters)
 
