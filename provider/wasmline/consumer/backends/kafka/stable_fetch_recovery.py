@@ -26,6 +26,7 @@ HANG_CHECK_DELAY_S = 1.0
 """Seconds that a read waits before the check for hanging transactions."""
 
 LOADING_POLL_INTERVAL_S = 0.1
+"""Seconds between two reads from a broker that is not the group's coordinator, or has not loaded the group."""
 
 OUTPUT_CHECK_TIMEOUT_S = 3.0
 """Maximum seconds of the check of the output topics."""
@@ -41,7 +42,7 @@ def stable_read(
 ) -> T:
     """Return the result of ``read``, which takes its seconds and raises _TIMED_OUT while it is rejected.
 
-    It is repeated for as long as the group's coordinator is moving, or has not loaded the group.
+    It is repeated while the broker that answers is not the group's coordinator, or has not loaded the group.
     ``names`` are the transactional ids under which the group's offsets are committed, all of them the caller's. If one
     hangs and is ended, HangingTransactionEnded is raised: its producers are fenced, and have to be recreated. The
     same for one that hangs on ``topics`` alone: the end of the next transaction would decide it. Raises
