@@ -38,7 +38,8 @@ from wasmline.consumer.runtime import control_loop as owner_module
 from wasmline.consumer.runtime import partition_lifecycle
 from wasmline.consumer.runtime.control_loop import ControlLoop
 from wasmline.consumer.runtime.executors import Mailbox
-from wasmline.consumer.state.work_manager import Batch, PartitionWork
+from wasmline.consumer.state.calls import Batch
+from wasmline.consumer.state.partition_work import PartitionWork
 from wasmline.consumer.timings import Timings
 from wasmline.errors import (
     BrokerUnavailable,
@@ -87,7 +88,7 @@ INTERRUPTED: list[tuple[tuple[str, ...], str, int]] = [
     (("transactional_committer.py", "at_least_once_committer.py"), "", 9),
     (("transactional_committer.py", "at_least_once_committer.py"), "_take_results", 4),
     (("offsets.py",), "", 9),
-    (("control_loop.py", "partition_lifecycle.py", "work_manager.py", "shards.py"), "", 9),
+    (("control_loop.py", "partition_lifecycle.py", "work_manager.py", "calls.py", "shards.py"), "", 9),
 ]
 """Modules, a function of theirs or all, and how many bits the number of the line has."""
 

@@ -13,8 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.state.calls import Batch
 from wasmline.consumer.state.offsets import Commit, InitialProgress
-from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
+from wasmline.consumer.state.partition_work import PartitionWork
+from wasmline.consumer.state.work_manager import FailedRecord, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits, codec
 from wasmline.topic_partitions import TopicPartition
@@ -579,7 +581,7 @@ class Consumer(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        assert self.work.in_flight == len(self.out)
+        assert self.work.calls_in_flight == len(self.out)
         assert self.work.queued == sum(view.count("queued") for view in self.views.values())
         assert self.work.ready == sum(view.work.shards.ready for view in self.views.values())
         assert self.work.due == min(

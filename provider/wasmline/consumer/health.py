@@ -7,8 +7,9 @@ from enum import StrEnum
 from operator import attrgetter
 
 from wasmline.consumer.partition_counters import PartitionCounters
+from wasmline.consumer.state.partition_work import PartitionWork
 from wasmline.consumer.state.shards import Shard
-from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.dead_letters import reason_of
 from wasmline.topic_partitions import TopicPartition
 

@@ -81,7 +81,7 @@ def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers_
     for _ in range(RECORDS // control_loop.BUSY_POLL_RECORDS):
         mailbox.put(None)  # it does not wait for a result
         ours.run_once()
-    read = ours.work.queued + ours.work.in_flight + ours.counters.records
+    read = ours.work.queued + ours.work.calls_in_flight + ours.counters.records
     assert expected <= read < expected + 3 * control_loop.BUSY_POLL_RECORDS
 
 
@@ -173,13 +173,13 @@ def test_calls_that_no_worker_has_begun_are_recalled_once_calls_last_long(
     hanging: tuple[control_loop.ControlLoop, FastThenHanging],
 ) -> None:
     ours, handlers = hanging
-    queued, before = ours.work.queued + ours.work.in_flight, handlers.queued[:4]
+    queued, before = ours.work.queued + ours.work.calls_in_flight, handlers.queued[:4]
     for _ in range(100):
         ours.run_once()
         if len(handlers.queued) <= handlers.room:
             break
     assert handlers.queued == before
-    assert ours.work.queued + ours.work.in_flight >= queued
+    assert ours.work.queued + ours.work.calls_in_flight >= queued
 
 
 def test_no_call_begins_in_a_consumer_that_is_paused(
@@ -188,7 +188,7 @@ def test_no_call_begins_in_a_consumer_that_is_paused(
     ours, handlers = hanging
     ours.paused = True
     ours.run_once()
-    assert (handlers.queued, ours.work.in_flight) == ([], 0)
+    assert (handlers.queued, ours.work.calls_in_flight) == ([], 0)
     ours.paused = False
     ours.run_once()
     assert handlers.queued

@@ -8,8 +8,8 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.dispatch_limit import MAX_FOLLOWERS, MAX_QUEUED_CALLS, DispatchLimit
-from wasmline.consumer.state.calls import Call
-from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S, WorkManager
+from wasmline.consumer.state.calls import MAX_FOLLOWED_CALL_S, Call
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.topic_partitions import TopicPartition
 
 OPTIONS = ConsumerOptions(topics=("orders",), group_id="billing", buffer_records=10_000, buffer_bytes=1_000_000)

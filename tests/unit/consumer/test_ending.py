@@ -26,7 +26,7 @@ from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.executors import Mailbox, ThreadExecutor
-from wasmline.consumer.state.work_manager import Batch
+from wasmline.consumer.state.calls import Batch
 from wasmline.consumer.timings import Timings
 from wasmline.errors import CommitFailed, HandlerBroken, RecordGivenUp
 from wasmline.offset_maps import decode

@@ -10,7 +10,8 @@ import pytest
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.executors import AsyncioExecutor, Executor, Mailbox, ThreadExecutor
-from wasmline.consumer.state.work_manager import Batch, WorkManager
+from wasmline.consumer.state.calls import Batch
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import HandlerCancelled
 from wasmline.topic_partitions import TopicPartition
 
@@ -390,7 +391,7 @@ def test_a_batch_runs_or_is_recalled_and_not_both(
             work.put_back(batch)
         for batch in got(mailbox, 50 - len(back)):
             work.put_back(batch)  # to be taken again: the state of a record is not what this is about
-        assert work.in_flight == 0
+        assert work.calls_in_flight == 0
     assert len(seen) + taken_back == 100 * 50
     assert it.recall() is None
 

@@ -10,7 +10,8 @@ import pytest
 from wasmline.consumer.columns import RecordColumns
 from wasmline.consumer.options import ConsumerOptions, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.state.partition_work import PartitionWork
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.topic_partitions import TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(1_000)]

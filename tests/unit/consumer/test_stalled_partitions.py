@@ -6,7 +6,8 @@ import pytest
 
 from wasmline.consumer import ConsumedRecord, ConsumerOptions
 from wasmline.consumer.runtime.stalled_partitions import STALLED_S, StalledPartitions
-from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.state.partition_work import PartitionWork
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.topic_partitions import TopicPartition
 
 PARTITION = TopicPartition("orders", 0)

@@ -6,8 +6,9 @@ import pytest
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
+from wasmline.consumer.state.calls import MAX_FOLLOWED_CALL_S, Batch
 from wasmline.consumer.state.offsets import InitialProgress
-from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S, Batch, WorkManager
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
@@ -76,7 +77,7 @@ def test_only_what_need_not_wait_is_out_at_once(
     while batch := it.take(0.0):
         found += offsets(batch)
     assert found == at_once
-    assert it.in_flight == len(at_once)
+    assert it.calls_in_flight == len(at_once)
 
 
 def test_one_key_in_two_partitions_does_not_wait_for_itself() -> None:
@@ -168,7 +169,7 @@ def test_a_result_that_comes_back_after_its_partition_went_changes_nothing() -> 
     finish(it, batch)
     assert bases(it) == {ORDERS: 0}
     assert drained(it) == [[0], [1]]
-    assert it.in_flight == 0
+    assert it.calls_in_flight == 0
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -210,7 +211,7 @@ def test_a_call_comes_back_after_ctrl_c_in_a_rebalance(
         with pytest.raises(KeyboardInterrupt):
             it.assign({ORDERS: None}) if moment == "assign" else it.revoke([ORDERS])
     it.put_back(batch)
-    assert it.in_flight == 0
+    assert it.calls_in_flight == 0
 
 
 def test_an_engine_need_not_begin_what_belongs_to_a_partition_that_is_gone_or_about_to_go() -> None:
@@ -391,7 +392,7 @@ def test_a_batch_that_is_recalled_is_the_next_again_with_what_followed_it() -> N
     assert [each.first_offset for each in (first, *first.following_batches, second)] == [0, 1, 2, 3]
     for batch in (second, first):
         it.put_back(batch)
-    assert (it.in_flight, it.queued, [each.following for each in it]) == (0, 5, [0])
+    assert (it.calls_in_flight, it.queued, [each.following for each in it]) == (0, 5, [0])
     assert [offsets(taken(it)) for _ in range(3)] == [[0], [3], [4]]
 
 
@@ -418,9 +419,9 @@ def test_what_follows_a_long_call_or_many_outputs_is_queued_again(
     assert it.release(first, 0.0) == []
     assert (followed is first.next) is follows
     if follows:
-        assert (it.in_flight, it.queued) == (1, 2)
+        assert (it.calls_in_flight, it.queued) == (1, 2)
     else:
-        assert (followed, it.in_flight, it.queued) == (None, 0, 3)
+        assert (followed, it.calls_in_flight, it.queued) == (None, 0, 3)
         assert [offsets(taken(it)) for _ in range(2)] == [[3], [1]]
 
 
@@ -440,7 +441,7 @@ def test_a_batch_that_is_recalled_after_its_partition_was_revoked_is_not_queued(
     it.revoke([ORDERS])
     it.put_back(batch)
     it.assign({ORDERS: None})
-    assert (it.queued, it.in_flight, it.take(0.0)) == (0, 0, None)
+    assert (it.queued, it.calls_in_flight, it.take(0.0)) == (0, 0, None)
 
 
 def test_a_retry_that_is_due_above_a_map_that_is_too_large_is_counted() -> None:

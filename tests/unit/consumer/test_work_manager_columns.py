@@ -81,9 +81,9 @@ def test_what_was_read_runs_together_and_what_comes_meanwhile_waits() -> None:
     it.add_columns([columns(5, 6)])
     assert taken(it) == [0, 1, 2, 5, 6]
     it.add_columns([columns(7)])
-    assert (taken(it), it.in_flight, it.queued, base(it)) == ([], 1, 1, 0)
+    assert (taken(it), it.calls_in_flight, it.queued, base(it)) == ([], 1, 1, 0)
     finish(it)
-    assert (base(it), it.in_flight) == (7, 0)
+    assert (base(it), it.calls_in_flight) == (7, 0)
     assert taken(it) == [7]
     finish(it)
     [commit] = it.commits().values()
@@ -101,7 +101,7 @@ def test_a_partition_is_divided_between_the_workers_that_are_free() -> None:
     it.add_columns([columns(*range(200))])
     calls = it.take_columns()
     assert [len(call.columns) for call in calls] == [40, 80, 80]
-    assert it.in_flight == 3
+    assert it.calls_in_flight == 3
     assert it.release_columns(calls[1]) is None
     assert (it.take_columns(), base(it)) == ([], 0)
     batch = calls[0].batch
@@ -201,7 +201,7 @@ def test_a_batch_of_an_assignment_that_is_over_changes_nothing_and_its_keys_wait
     it.revoke([ORDERS])
     it.assign({ORDERS: None})
     it.add_columns([columns(0, 1, 2)])
-    assert (it.take_columns(), it.in_flight) == ([], 1)
+    assert (it.take_columns(), it.calls_in_flight) == ([], 1)
     batch = call.batch
     assert it.release_columns(call) is batch
     it.complete_columns(batch)

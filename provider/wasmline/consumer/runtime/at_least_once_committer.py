@@ -16,7 +16,8 @@ from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.runtime.failure_log import forget_frames
 from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
-from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.state.partition_work import PartitionWork
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, WasmlineError
 from wasmline.topic_partitions import TopicPartition
 

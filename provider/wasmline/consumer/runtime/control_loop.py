@@ -22,9 +22,9 @@ from wasmline.consumer.runtime.failure_log import FailureLog, forget_frames
 from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
 from wasmline.consumer.runtime.stalled_partitions import StalledPartitions
 from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter
-from wasmline.consumer.state.calls import Call
+from wasmline.consumer.state.calls import Batch, Call
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall
-from wasmline.consumer.state.work_manager import Batch, WorkManager
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import HandlerBroken, InvalidBatch, WasmlineError
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
@@ -122,8 +122,8 @@ class ControlLoop:
             if self._lifecycle.is_opening:
                 # A client allows one call at a time, and polls without a pause block other threads.
                 time.sleep(self._timings.result_linger_s)
-        if self.work.in_flight:
-            if self.work.in_flight > (self._executor.workers + self._dispatch_limit.max_in_flight) // 2:
+        if self.work.calls_in_flight:
+            if self.work.calls_in_flight > (self._executor.workers + self._dispatch_limit.max_in_flight) // 2:
                 # The workers have enough to do, and a wake-up for each result would cost them time.
                 time.sleep(self._timings.result_linger_s)
             self._collect_results(self._wait_timeout(now, self._timings.busy_poll_interval_s))
@@ -147,7 +147,7 @@ class ControlLoop:
     @property
     def is_idle(self) -> bool:
         """Whether all records that were read are done."""
-        return not (self.work.in_flight or self.work.queued)
+        return not (self.work.calls_in_flight or self.work.queued)
 
     def finish(self, deadline: float, *, is_interrupted: bool = False) -> None:
         """Dispatch nothing more, wait for the records in flight, and commit; then raise a deferred error.
@@ -261,21 +261,21 @@ class ControlLoop:
 
     def _check_timeouts(self, limit: float, now: float) -> None:
         """Report each timed-out call once: a thread, or a coroutine that does not end when cancelled."""
-        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + self._timings.check_interval_s}
-        for batch in timed_out - self._timed_out:
+        timed_out = {call for call in self.work.calls() if call.lasts(now) > limit + self._timings.check_interval_s}
+        for call in timed_out - self._timed_out:
             logger.warning(
                 "%s@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
                 "worker are blocked; set a time-out for the calls that the handler makes",
-                batch.work.partition,
-                batch.first_offset,
-                batch.lasts(now),
+                call.work.partition,
+                call.first_offset,
+                call.lasts(now),
                 limit * 1_000,
             )
         self._timed_out = timed_out
 
     def _poll_source(self, timeout: float) -> None:
         """Poll, and pause or resume partitions by the state of their buffers."""
-        starving = self.work.in_flight + self.work.ready < self._executor.workers
+        starving = self.work.calls_in_flight + self.work.ready < self._executor.workers
         dispatched = self._dispatch_limit.max_in_flight * self._batch_size
         most = MAX_POLL_RECORDS if starving and self.work.queued else max(BUSY_POLL_RECORDS, dispatched // 2)
         if self._executor.takes_columns:
@@ -295,38 +295,38 @@ class ControlLoop:
             self._source.resume(resume)
 
     def _dispatch(self, now: float) -> None:
-        self._dispatch_limit.update(now, self.work.in_flight)
+        self._dispatch_limit.update(now, self.work.calls_in_flight)
         is_full = self._committer.is_full
         most = self._executor.room if is_full else self._dispatch_limit.max_in_flight
         self._recall(0 if self.paused else most)
         if self.paused:
             return
-        room = most - self.work.in_flight
+        room = most - self.work.calls_in_flight
         ahead = self._dispatch_limit.followers if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
-        batches: list[Call] = [*self.work.take_batches(room, now, ahead, shrinking=is_full)]
-        while not is_full and len(batches) < room and (calls := self.work.take_columns()):
-            batches += calls
-        if batches:
-            self._executor.submit(batches)
+        calls: list[Call] = [*self.work.take_batches(room, now, ahead, shrinking=is_full)]
+        while not is_full and len(calls) < room and (more := self.work.take_columns()):
+            calls += more
+        if calls:
+            self._executor.submit(calls)
 
     def _recall(self, most: int) -> None:
         """Take back calls that no worker has begun, until so many are in flight; of columns there are few."""
         if self._executor.takes_columns:
             return
         # One by one: an exception between any two steps, such as that of Ctrl-C, leaves no more than one behind.
-        while self.work.in_flight > most and (batch := self._executor.recall()) is not None:
-            self.work.put_back(cast("Batch", batch))
+        while self.work.calls_in_flight > most and (call := self._executor.recall()) is not None:
+            self.work.put_back(cast("Batch", call))
 
     def _collect_results(self, timeout: float) -> None:
-        """Collect the batches that have returned, and wait ``timeout`` seconds for the first."""
+        """Collect the calls that have returned, and wait ``timeout`` seconds for the first."""
         try:
-            batch = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
+            call = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
             now = time.monotonic()
             while True:
-                if batch is not None:
-                    self._handle(batch, now)
-                batch = self._mailbox.get_nowait()
+                if call is not None:
+                    self._handle(call, now)
+                call = self._mailbox.get_nowait()
         except Empty:
             return
 
@@ -441,7 +441,9 @@ class ControlLoop:
         else:
             most = min(most, self._next_commit - now)
         may_dispatch = (
-            self.work.in_flight < self._dispatch_limit.max_in_flight and not self.paused and not self._committer.is_full
+            self.work.calls_in_flight < self._dispatch_limit.max_in_flight
+            and not self.paused
+            and not self._committer.is_full
         )
         due = self.work.due if may_dispatch else None
         return max(0.0, most if due is None else min(most, due - now))

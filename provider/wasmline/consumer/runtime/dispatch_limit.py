@@ -6,7 +6,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import BatchResult
 from wasmline.consumer.runtime.executors import Executor
-from wasmline.consumer.state.work_manager import MAX_FOLLOWED_CALL_S, followed_outputs
+from wasmline.consumer.state.calls import MAX_FOLLOWED_CALL_S, followed_outputs
 
 TARGET_QUEUE_S = 0.002
 """Seconds of work to keep queued for each worker, if calls take as long as recent ones: twice the linger of the control

@@ -1,8 +1,8 @@
-"""Runs handlers in threads or in one asyncio loop. Records go in as batches, and return through one mailbox.
+"""Runs handlers in threads or in one asyncio loop. Calls go in, and return with their results through one mailbox.
 
-An executor does not change the work: of a batch it reads the records, and whether its partition is ``held``, and it
-returns every batch with its result, unless the batch is recalled. The same worker runs what ``Call.follow`` returns
-directly after a batch.
+An executor does not change the work: of a call it reads the records, and whether its partition is ``held``, and it
+returns every call with its result, unless it is recalled. The same worker runs what ``Call.follow`` returns
+directly after a call.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime import event_loop
-from wasmline.consumer.state.calls import Call
-from wasmline.consumer.state.work_manager import Batch
+from wasmline.consumer.state.calls import Batch, Call
 from wasmline.errors import HandlerCancelled, HandlerTimeout
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ CANCEL_TIMEOUT_S = 1.0
 
 
 Mailbox = SimpleQueue[Call | None]
-"""Batches that return to the control loop; None only wakes it."""
+"""Calls that return to the control loop; None only wakes it."""
 
 BatchHandler = Callable[[Sequence[ConsumedRecord]], BatchResult]
 T = TypeVar("T")
@@ -40,29 +39,29 @@ AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, Bat
 
 
 class Executor(Protocol):
-    """Runs batches. All calls come from the control loop."""
+    """Runs calls of the handler. Its methods are called by the control loop only."""
 
     workers: int
-    """Maximum of batches that run at the same time."""
+    """Maximum of calls that run at the same time."""
 
     room: int
-    """Maximum of batches that it holds, including those that run."""
+    """Maximum of calls that it holds, including those that run."""
 
     takes_columns: bool
     """Whether records should be read as columns: its handlers have ``handle_columns``."""
 
-    def submit(self, batches: Sequence[Call]) -> None:
+    def submit(self, calls: Sequence[Call]) -> None:
         """Run these, in this order as workers become free."""
 
     def recall(self) -> Call | None:
-        """Return the batch that was submitted last, if no worker has begun it: it does not run then."""
+        """Return the call that was submitted last, if no worker has begun it: it does not run then."""
 
     def close(self, timeout: float) -> int:
         """End the workers after their current work; return the number of calls that last beyond ``timeout`` s."""
 
 
 class ThreadExecutor:
-    """Runs each batch in one of up to ``workers`` threads. Each thread creates its own handler, once, and closes it."""
+    """Runs each call in one of up to ``workers`` threads. Each thread creates its own handler, once, and closes it."""
 
     def __init__(
         self,
@@ -78,24 +77,24 @@ class ThreadExecutor:
         self.takes_columns = takes_columns
         self._make = make
         self._mailbox = mailbox
-        self._batches: deque[Call] = deque()
+        self._calls: deque[Call] = deque()
         self._wakeups: SimpleQueue[bool] = SimpleQueue()
-        """One for each batch that was submitted, and False for the end of a thread."""
+        """One for each call that was submitted, and False for the end of a thread."""
         self._threads: list[threading.Thread] = []
         self._latest: dict[str, Call] = {}
-        """The last batch that each thread began, by the thread's name."""
+        """The last call that each thread began, by the thread's name."""
 
-    def submit(self, batches: Sequence[Call]) -> None:
-        self._batches.extend(batches)
-        for _ in batches:
+    def submit(self, calls: Sequence[Call]) -> None:
+        self._calls.extend(calls)
+        for _ in calls:
             self._wakeups.put(True)
-        for number in range(len(self._threads), min(self.workers, len(self._threads) + len(batches))):
+        for number in range(len(self._threads), min(self.workers, len(self._threads) + len(calls))):
             thread = threading.Thread(target=self._work, name=f"wasmline-handler-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def recall(self) -> Call | None:
-        return _last(self._batches)
+        return _last(self._calls)
 
     def close(self, timeout: float) -> int:
         for _ in self._threads:
@@ -104,38 +103,38 @@ class ThreadExecutor:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         # An idle thread may still be about to end.
-        if left := [name for name, batch in list(self._latest.items()) if batch.result is None]:
+        if left := [name for name, call in list(self._latest.items()) if call.result is None]:
             logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
         return len(left)
 
     def _work(self) -> None:
         handle: BatchHandler | None = None
-        batches, wakeups, mailbox, clock = self._batches, self._wakeups, self._mailbox, time.monotonic
+        calls, wakeups, mailbox, clock = self._calls, self._wakeups, self._mailbox, time.monotonic
         following: Call | None = None
         latest, name = self._latest, threading.current_thread().name
         while following is not None or wakeups.get():
-            batch = following or _first(batches)
-            if batch is None:
+            call = following or _first(calls)
+            if call is None:
                 continue  # it was recalled
             following = None
-            if batch.is_wanted:
-                latest[name] = batch
-                batch.began = begin = clock()
+            if call.is_wanted:
+                latest[name] = call
+                call.began = begin = clock()
                 try:
                     if handle is None:
                         handle = self._make()
-                    result = copy_context().run(batch.run, handle)
-                    batch.set_result(result, clock() - begin)
-                    following = batch.follow()
+                    result = copy_context().run(call.run, handle)
+                    call.set_result(result, clock() - begin)
+                    following = call.follow()
                 except BaseException as error:
-                    batch.set_result(error, clock() - begin)
-            mailbox.put(batch)
+                    call.set_result(error, clock() - begin)
+            mailbox.put(call)
         if handle is not None and (close := getattr(handle, "close", None)):
             close()
 
 
 class AsyncioExecutor:
-    """Runs up to ``workers`` batches at a time on the event loop that all such executors of a process share.
+    """Runs up to ``workers`` calls at a time on the event loop that all such executors of a process share.
 
     A call that takes longer than ``limit`` seconds is cancelled, and fails with HandlerTimeout if that ends it.
     """
@@ -149,7 +148,7 @@ class AsyncioExecutor:
         self._limit = limit
         self._handle = handle
         self._mailbox = mailbox
-        self._batches: deque[Batch] = deque()
+        self._calls: deque[Batch] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._ending = False
         self._loop = event_loop.event_loop()
@@ -157,12 +156,12 @@ class AsyncioExecutor:
         """The initial context variables of each record's handler."""
         self._tasks: list[asyncio.Task[None]] = []
 
-    def submit(self, batches: Sequence[Call]) -> None:
-        self._batches.extend(cast("Sequence[Batch]", batches))
+    def submit(self, calls: Sequence[Call]) -> None:
+        self._calls.extend(cast("Sequence[Batch]", calls))
         self._loop.call_soon_threadsafe(self._wake)
 
     def recall(self) -> Call | None:
-        return _last(self._batches)
+        return _last(self._calls)
 
     def close(self, timeout: float) -> int:
         try:
@@ -176,7 +175,7 @@ class AsyncioExecutor:
 
     def _wake(self) -> None:
         """Wake idle workers, and start one more if all workers are busy."""
-        waiting = len(self._batches)
+        waiting = len(self._calls)
         while waiting and self._idle:
             future = self._idle.pop()
             if not future.done():
@@ -185,9 +184,9 @@ class AsyncioExecutor:
         for _ in range(min(waiting, self.workers - len(self._tasks))):
             self._tasks.append(self._begin())
 
-    def _begin(self, batch: Batch | None = None) -> asyncio.Task[None]:
+    def _begin(self, call: Batch | None = None) -> asyncio.Task[None]:
         context = self._context.copy()
-        return self._loop.create_task(self._work(context, batch), context=context)
+        return self._loop.create_task(self._work(context, call), context=context)
 
     async def _finish(self, timeout: float) -> int:
         self._ending = True
@@ -201,7 +200,7 @@ class AsyncioExecutor:
         return len(await _done(pending, CANCEL_TIMEOUT_S))
 
     async def _wait(self, task: asyncio.Task[None]) -> None:
-        """Wait for batches, or for the end of the executor, which cancels the wait."""
+        """Wait for calls, or for the end of the executor, which cancels the wait."""
         future = self._loop.create_future()
         self._idle.append(future)
         try:
@@ -212,30 +211,30 @@ class AsyncioExecutor:
             await _absorb(task)
 
     async def _work(self, context: Context, following: Batch | None) -> None:
-        batches, mailbox, clock, clean = self._batches, self._mailbox, time.monotonic, self._context
-        call = self._handle if self._limit is None else partial(_limited, self._handle, self._limit)
+        calls, mailbox, clock, clean = self._calls, self._mailbox, time.monotonic, self._context
+        handle = self._handle if self._limit is None else partial(_limited, self._handle, self._limit)
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while True:
-            batch = following or _first(batches)
-            if batch is None:
+            call = following or _first(calls)
+            if call is None:
                 if self._ending:
                     return
                 await self._wait(task)
                 continue
             following = None
-            if batch.is_wanted:
-                batch.began = begin = clock()
+            if call.is_wanted:
+                call.began = begin = clock()
                 try:
-                    result = await call(batch.records)
-                    batch.set_result(result, clock() - begin)
-                    following = batch.follow()
+                    result = await handle(call.records)
+                    call.set_result(result, clock() - begin)
+                    following = call.follow()
                 except BaseException as error:
                     if self._ending and isinstance(error, asyncio.CancelledError):
                         raise
-                    batch.set_result(_handler_error(error), clock() - begin)
+                    call.set_result(_handler_error(error), clock() - begin)
                 if task.cancelling() and not self._ending:
                     await _absorb(task)
-            mailbox.put(batch)
+            mailbox.put(call)
             try:
                 is_clean = context == clean
             except Exception:  # values that cannot be compared count as different
@@ -246,19 +245,19 @@ class AsyncioExecutor:
                 return
 
 
-# A queue of batches loses its first to the workers and its last to the control loop, in different threads.
+# A queue of calls loses its first to the workers and its last to the control loop, in different threads.
 
 
-def _first(batches: deque[T]) -> T | None:
+def _first(calls: deque[T]) -> T | None:
     try:
-        return batches.popleft()
+        return calls.popleft()
     except IndexError:
         return None
 
 
-def _last(batches: deque[T]) -> T | None:
+def _last(calls: deque[T]) -> T | None:
     try:
-        return batches.pop()
+        return calls.pop()
     except IndexError:
         return None
 

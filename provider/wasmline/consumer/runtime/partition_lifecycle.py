@@ -14,7 +14,8 @@ from wasmline.consumer.backends.base import Source
 from wasmline.consumer.health import Counters
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.state.offsets import InitialProgress
-from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.state.partition_work import PartitionWork
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import (
     HangingTransaction,

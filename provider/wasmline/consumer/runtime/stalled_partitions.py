@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from wasmline.consumer.state.work_manager import PartitionWork
+from wasmline.consumer.state.partition_work import PartitionWork
 
 logger = logging.getLogger(__name__)
 

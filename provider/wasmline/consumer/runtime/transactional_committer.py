@@ -14,7 +14,8 @@ from wasmline.consumer.runtime.committer import Committer, Failures, Origin, com
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.column_queue import ColumnBatch
 from wasmline.consumer.state.offsets import Commit
-from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.state.partition_work import PartitionWork
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, RecordGivenUp, TopicNotFound, WasmlineError
 from wasmline.topic_partitions import TopicPartition
 

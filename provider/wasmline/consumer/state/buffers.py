@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wasmline.consumer.state.work_manager import PartitionWork
+    from wasmline.consumer.state.partition_work import PartitionWork
 
 RESUME_FILL_RATIO = 0.5
 """Fill ratio at which a paused partition is read again: each pause costs a fetch."""

@@ -10,7 +10,7 @@ from wasmline.consumer.state.calls import Call
 
 if TYPE_CHECKING:
     from wasmline.consumer.columns import ColumnResult, RecordColumns
-    from wasmline.consumer.state.work_manager import PartitionWork
+    from wasmline.consumer.state.partition_work import PartitionWork
 
 
 class ColumnCall(Call):

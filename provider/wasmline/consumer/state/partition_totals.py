@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from wasmline.consumer.state.buffers import Buffer
 
 if TYPE_CHECKING:
-    from wasmline.consumer.state.work_manager import PartitionWork
+    from wasmline.consumer.state.partition_work import PartitionWork
 
 
 class PartitionCounts(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from wasmline.consumer.records import ConsumedRecord
 
 if TYPE_CHECKING:
-    from wasmline.consumer.state.work_manager import Batch
+    from wasmline.consumer.state.calls import Batch
 
 MAX_SPARE_SHARDS = 1_000
 """Empty shards kept for new keys: creating one per record would dominate the cost of this module."""

@@ -14,12 +14,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
-from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.state.buffers import IDLE_RESUME_FILL_RATIO, RESUME_FILL_RATIO
-from wasmline.consumer.state.calls import Call
+from wasmline.consumer.state.calls import Batch, Call, followed_outputs
 from wasmline.consumer.state.column_queue import ColumnBatch, ColumnCall, ColumnQueue
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
-from wasmline.consumer.state.partition_totals import PartitionCounts, PartitionTotals, in_turn
+from wasmline.consumer.state.partition_totals import PartitionTotals, in_turn
+from wasmline.consumer.state.partition_work import PartitionWork
 from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
@@ -47,154 +48,6 @@ MIN_CALL_ROWS = 64
 
 FIRST_POLL_RECORDS = 10
 """Maximum of records of a poll before it is known how large they are."""
-
-MAX_FOLLOWED_CALL_S = 0.01
-"""Seconds of a call beyond which its worker does not continue with those that follow: they would delay the records of
-other keys, and cannot be recalled."""
-
-
-class PartitionWork:
-    """One partition in one assignment."""
-
-    __slots__ = (
-        "bytes",
-        "closed",
-        "columns",
-        "counted",
-        "following",
-        "held",
-        "in_flight",
-        "offsets",
-        "partition",
-        "paused",
-        "shards",
-        "uncertain",
-        "waiting",
-    )
-
-    def __init__(
-        self, partition: TopicPartition, shards: Shards, columns: ColumnQueue, offsets: PartitionOffsets
-    ) -> None:
-        self.partition = partition
-        self.offsets = offsets
-        self.shards = shards
-        self.columns = columns
-        """Records that were read as columns. None of them runs while there are shards."""
-        self.in_flight = 0
-        """Records in flight."""
-        self.following = 0
-        """Records that follow those."""
-        self.waiting = 0
-        """Records without outputs that wait for the outputs of earlier ones."""
-        self.bytes = 0
-        """Bytes of the records that are not done."""
-        self.held = False
-        """Nothing is dispatched any more, because the partition is about to be released."""
-        self.closed = False
-        """This assignment is over."""
-        self.paused = False
-        self.uncertain = False
-        """The committed or the completed offsets are unknown: nothing more is committed."""
-        self.counted = PartitionCounts()
-        """What PartitionTotals have of it."""
-
-    @property
-    def queued(self) -> int:
-        """Records that wait, in a queue or to follow a record in flight."""
-        return self.shards.size + self.following + self.columns.size
-
-    @property
-    def has_ready_columns(self) -> bool:
-        """Whether the next columns may run."""
-        columns = self.columns
-        return bool(columns.size) and columns.batch is None and not len(self.shards) and not self.offsets.blocked
-
-    @property
-    def calls(self) -> set[Call]:
-        """The calls in flight: of batches in a sequence, the first."""
-        calls: set[Call] = {shard.batch for shard in self.shards if shard.batch is not None}
-        return calls.union(self.column_calls)
-
-    @property
-    def column_calls(self) -> set[ColumnCall]:
-        """The calls with columns in flight."""
-        return self.columns.batch.outstanding if self.columns.batch is not None else set()
-
-    @property
-    def buffered(self) -> int:
-        """Records that are queued, in flight or waiting."""
-        return self.queued + self.in_flight + self.waiting
-
-
-class Batch(Call):
-    """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
-
-    __slots__ = ("followed_by", "followed_outputs", "next", "records", "shards")
-
-    result: BatchResult | BaseException | None
-
-    def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
-        super().__init__(work)
-        self.shards = shards
-        self.records = records
-        self.next: Batch | None = None
-        """The next batch of the same shard. A worker runs it directly after this one if every record succeeded, the
-        call was short, and its outputs are at most ``followed_outputs``."""
-        self.followed_outputs = (0, 0)
-        """A number, and bytes."""
-        self.followed_by: Batch | None = None
-        """The next batch, once its worker continues with it."""
-
-    def run(self, handle: Callable[[Sequence[ConsumedRecord]], BatchResult]) -> BatchResult:
-        return handle(self.records)
-
-    @property
-    def first_offset(self) -> int:
-        return self.records[0].offset
-
-    @property
-    def runs(self) -> Iterator[tuple[Shard, list[ConsumedRecord]]]:
-        """The records of each shard, while it is locked."""
-        first = 0
-        for shard in self.shards:
-            last = first + shard.in_flight
-            yield shard, self.records[first:last]
-            first = last
-
-    @property
-    def is_next(self) -> bool:
-        """Whether everything that it follows was released."""
-        return self.shards[0].batch is self
-
-    def follow(self) -> Batch | None:
-        result = self.result
-        if self.next is None or not isinstance(result, BatchResult) or result.failures:
-            return None
-        most, most_bytes = self.followed_outputs
-        if (
-            self.seconds <= MAX_FOLLOWED_CALL_S
-            and len(result.outputs) <= most
-            and sum(output.size for output in result.outputs) <= most_bytes
-        ):
-            self.followed_by = self.next
-        return self.followed_by
-
-    @property
-    def following_batches(self) -> Iterator[Batch]:
-        """All batches that wait for this one."""
-        following = self.next
-        while following is not None:
-            yield following
-            following = following.next
-
-
-def followed_outputs(options: ConsumerOptions, following: int) -> tuple[int, int]:
-    """Return how many outputs a call may have, and how many bytes, for its worker to continue with those that follow.
-
-    The outputs of so many following calls, in each worker, fill the buffers once.
-    """
-    calls = options.max_concurrency * following
-    return options.buffer_records // calls, options.buffer_bytes // calls
 
 
 class FailedRecord(NamedTuple):
@@ -230,7 +83,7 @@ class WorkManager:
         """The broker's limit of an offset map, where that is less than usual."""
         self._alone: dict[TopicPartition, int] = {}
         """The offset up to which the records of a partition run one by one."""
-        self.in_flight = 0
+        self.calls_in_flight = 0
         """Calls in flight, including those of closed partitions; one that others follow counts as one."""
 
     def __iter__(self) -> Iterator[PartitionWork]:
@@ -330,11 +183,11 @@ class WorkManager:
             if self._alone and self._limit(work) and self.is_alone(work):
                 self._queue_as_records(work, work.columns.take_all())
                 continue
-            free = max(1, self._options.max_concurrency - self.in_flight)
+            free = max(1, self._options.max_concurrency - self.calls_in_flight)
             parts = 1 if self._options.ordering is Ordering.PARTITION else max(1, free // waiting)
             batch = work.columns.batch = self._take_column_batch(work, parts)
             work.in_flight += len(batch.columns)
-            self.in_flight += len(batch.calls)
+            self.calls_in_flight += len(batch.calls)
             return batch.calls
         return []
 
@@ -363,7 +216,7 @@ class WorkManager:
     def release_columns(self, call: ColumnCall) -> ColumnBatch | None:
         """Take a call back; return its batch once all of its calls have returned. Nothing of it counts as done yet."""
         batch = call.batch
-        self.in_flight -= 1
+        self.calls_in_flight -= 1
         if call.began is not None:
             share = min(
                 self._call_target_s / max(call.seconds, 1e-6),
@@ -422,9 +275,9 @@ class WorkManager:
         self._changed[work] = None
         return records
 
-    def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
+    def take(self, now: float, ahead: int = 0) -> Batch | None:
         """Dispatch the next records that may run, if there are any, as ``take_batches`` does."""
-        return next(iter(self.take_batches(1, now, ahead, shrinking=shrinking)), None)
+        return next(iter(self.take_batches(1, now, ahead)), None)
 
     def take_batches(self, most: int, now: float, ahead: int = 0, *, shrinking: bool = False) -> list[Batch]:
         """Dispatch the next records that may run, in up to so many batches; partitions are served in turn.
@@ -469,7 +322,7 @@ class WorkManager:
         for shard in locked:
             shard.batch = batch
         work.in_flight += len(records)
-        self.in_flight += 1
+        self.calls_in_flight += 1
         if ahead and self._options.batch_size is None and locked[0].records:
             self._attach_following(batch, ahead, below)
         return batch
@@ -620,7 +473,7 @@ class WorkManager:
             return pause, resume
         works = self._partitions.values()
         shares = [(buffer, buffer.fair_share(works)) for buffer in buffers]
-        is_idle = self.in_flight + self._totals.ready < self._options.max_concurrency
+        is_idle = self.calls_in_flight + self._totals.ready < self._options.max_concurrency
         for work in works:
             if work.paused:
                 is_waiting = not work.shards.ready and not work.columns.size
@@ -688,7 +541,7 @@ class WorkManager:
 
     def _end_in_flight(self, batch: Batch) -> Shards:
         """Record that a batch, and those that follow it, is no longer in flight; return its current shards."""
-        self.in_flight -= 1
+        self.calls_in_flight -= 1
         work = batch.work
         work.in_flight -= len(batch.records)
         if batch.next is not None:
