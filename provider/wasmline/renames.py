@@ -230,7 +230,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.consumer.confluent.sink": {"ConfluentSink": "KafkaSink", "failure": "delivery_error"},
     "wasmline.consumer.confluent.source": {"ConfluentSource": "GroupSource", "plain": "topic_partitions"},
     "wasmline.consumer.confluent.transactions": {
-        "Claim": "ProducerClaim",
+        "Claim": "OpenTransactionalId",
         "ConfluentTransactions": "KafkaTransactions",
         "Finished": "PartitionResult",
         "Work": "CommitContents",

@@ -210,14 +210,14 @@ TIMES = {
         )
         / 1e3,
         "transaction time-out of a micro-batch": int(
-            microbatch_transactions.PRODUCER_SETTINGS["transaction.timeout.ms"]
+            microbatch_transactions.MICROBATCH_PRODUCER_SETTINGS["transaction.timeout.ms"]
         )
         / 1e3,
         "delivery time-out of a consumer and of a lease": int(
             transaction_settings.PRODUCER_SETTINGS["delivery.timeout.ms"]
         )
         / 1e3,
-        "one transaction of a commit": transactions.TRANSACTION_TIMEOUT_S,
+        "one transaction of a commit": transactions.TRANSACTION_DEADLINE_S,
         "answer to the offsets of a transaction": transactions.OFFSETS_TIMEOUT_S,
         "a commit as a whole": committer.COMMIT_TIMEOUT_S,
         "opening: fence and read": DEFAULT_TIMINGS.transactions_open_timeout_s,

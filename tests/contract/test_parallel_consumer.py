@@ -544,7 +544,7 @@ def test_an_output_topic_that_is_deleted_meanwhile_is_named(
     real_cluster: Kafka, group: str, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the client, or with exactly-once, which it tells nothing, once a transaction has taken too long."""
-    monkeypatch.setattr(transactions, "TRANSACTION_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(transactions, "TRANSACTION_DEADLINE_S", 3.0)
     topic, target = real_cluster.topic(), real_cluster.topic()
     asked = options(topic, group, delivery=delivery, commit_interval_ms=50)
     with Running(real_cluster, asked, lambda record: Output(target, record.value)) as running:

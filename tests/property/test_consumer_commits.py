@@ -335,19 +335,17 @@ class Commits(RuleBasedStateMachine):
         self.patch.setattr(self.backend, "sink", self.sink)
         Round.shortest_refused = sys.maxsize
         self.owner = ControlLoop(self.options, self.backend, self.handlers, self.mailbox, AT_ONCE, self.map_limits)
-        self.patch.setattr(self.owner._lifecycle, "restart", partial(self.restart, self.owner._lifecycle.restart))
+        self.patch.setattr(self.owner._lifecycle, "reopen", partial(self.reopen, self.owner._lifecycle.reopen))
         self.patch.setattr(
             self.owner._committer, "_substitute", partial(self.replace, self.owner._committer._substitute)
         )
         self.backend.source.open(self.owner)
 
-    def restart(
-        self, restart: Callable[..., None], work: PartitionWork, error: WasmlineError, *cut: int | None
-    ) -> None:
+    def reopen(self, reopen: Callable[..., None], work: PartitionWork, error: WasmlineError, *cut: int | None) -> None:
         """Nothing begins anew over a commit that surely was not carried out, or that never will be."""
         assert not isinstance(error, CommitFailed | NotAuthorized), error
         assert self.hangs or str(error) != str(progress_module.no_answer_error())
-        restart(work, error, *cut)
+        reopen(work, error, *cut)
 
     def replace(self, replace: Callable[..., Any], work: PartitionWork, *refused: Any) -> Any:
         """What is refused of a partition that is gone is its next owner's to see to."""

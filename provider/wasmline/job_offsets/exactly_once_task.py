@@ -33,8 +33,8 @@ class OffsetRange:
 class CommittedRange(NamedTuple):
     """The group's committed offset of a partition before its part was processed, and after."""
 
-    found: int | None
-    left: int | None
+    before: int | None
+    after: int | None
 
 
 def process_and_commit(
@@ -47,8 +47,8 @@ def process_and_commit(
 
     The parts are of one virtual shard. ``read`` returns the records of the ranges that are not done, or of the whole
     parts, as batches with a ``partition`` and an ``offset`` column; ``transform`` makes batches of PLACED_SCHEMA of
-    each. Returns by partition the group's committed offset
-    before and now; where one is gone, or was moved to before its part, nothing was done.
+    each. Returns the group's committed offset of each partition before and after; where one is gone, or was moved to
+    before its part, nothing was done.
 
     Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and the
     errors of ``transform`` and the transaction; then nothing was committed, or the next run finds the commit.
@@ -58,13 +58,13 @@ def process_and_commit(
         found = {part.source.partition: each.offset if (each := progress.get(part.source)) else None for part in parts}
         if any((at := found[part.source.partition]) is None or at < part.begin for part in parts):
             return {partition: CommittedRange(at, at) for partition, at in found.items()}
-        left = {part.source.partition: RemainingOffsets(progress[part.source]) for part in parts}
+        remaining = {part.source.partition: RemainingOffsets(progress[part.source]) for part in parts}
         for batch in read(tuple(_remaining(parts, found))):
-            todo = filter_unprocessed(batch, left)
+            todo = filter_unprocessed(batch, remaining)
             if todo.num_rows:
                 for rows in transform(todo):
                     transaction.write(*outputs_and_topics(rows))
-        after = {part.source: left[part.source.partition].after(part.end) for part in parts}
+        after = {part.source: remaining[part.source.partition].after(part.end) for part in parts}
         if after != progress:
             transaction.commit(after)
         return {
@@ -104,17 +104,17 @@ class RemainingOffsets:
         return CommittedOffset(base, encode(base, self._highest, left))
 
 
-def filter_unprocessed(batch: pa.RecordBatch, left: Mapping[int, RemainingOffsets]) -> pa.RecordBatch:
+def filter_unprocessed(batch: pa.RecordBatch, remaining: Mapping[int, RemainingOffsets]) -> pa.RecordBatch:
     """Return the rows that are not done, by the remaining offsets of each partition. Raises JobError for others."""
     partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
     todo = np.zeros(batch.num_rows, np.bool_)
     for partition in np.unique(partitions).tolist():
-        if partition not in left:
+        if partition not in remaining:
             raise JobError(
-                f"a task for partitions {list(left)} was given records of {partition}: exactly-once needs each "
+                f"a task for partitions {list(remaining)} was given records of {partition}: exactly-once needs each "
                 "partition's range in one task, as the Kafka source plans it"
             )
-        todo |= (partitions == partition) & left[partition].among(offsets)
+        todo |= (partitions == partition) & remaining[partition].among(offsets)
     return batch if todo.all() else batch.filter(pa.array(todo))
 
 

@@ -44,7 +44,7 @@ QUEUE_SETTINGS = {
 }
 """Settings of producers that write the outputs of a part, which may be more than a broker takes at once."""
 
-PRODUCER_SETTINGS = {
+MICROBATCH_PRODUCER_SETTINGS = {
     **QUEUE_SETTINGS,
     "transaction.timeout.ms": "900000",  # the brokers' default maximum: a batch has to end within it
     "retry.backoff.ms": "1",
@@ -91,7 +91,7 @@ class BatchTransactions:
         self._config = config
         self._group = group
         self._prefix = prefix
-        self._settings = {**PRODUCER_SETTINGS, **settings}
+        self._settings = {**MICROBATCH_PRODUCER_SETTINGS, **settings}
         self._topics = topics
         self._ids = ids
         self._offset_store = LibrdkafkaOffsetStore()
@@ -126,10 +126,10 @@ class BatchTransactions:
         with translate_errors(self._config.bootstrap_servers, codes):
             reader = self._reader = self._reader or detached_consumer(self._config, self._group)
             try:
-                client, progress = self._claim(name, partitions, reader)
+                client, progress = self._fence_and_read(name, partitions, reader)
             except HangingTransactionEnded:
                 self.hangs.update(each.partition for each in partitions)
-                client, progress = self._claim(name, partitions, reader)
+                client, progress = self._fence_and_read(name, partitions, reader)
             client.begin_transaction()
         return BatchTransaction(self, self._config, partitions, progress, client, reader, self._offset_store)
 
@@ -151,7 +151,7 @@ class BatchTransactions:
         [name] = {shared_id(self._prefix, partition) for partition in partitions}
         return name
 
-    def _claim(
+    def _fence_and_read(
         self, name: str, partitions: Sequence[TopicPartition], reader: Consumer
     ) -> tuple[ReconnectingProducer, Mapping[TopicPartition, CommittedOffset]]:
         """Fence the earlier producers of this id, and return the newest one and the group's committed progress."""

@@ -86,7 +86,7 @@ class LeasePlanner:
         self._config = config
         self._planned = planned
         self._control = JobControlState(planned.job, transform)
-        self._follower = TopicTailer(config, CONTROL_TOPICS)
+        self._tailer = TopicTailer(config, CONTROL_TOPICS)
         self._topics = Topics(config)
         self._groups = ConsumerGroups(config)
         self._progress: GroupOffsets | None = None
@@ -152,7 +152,7 @@ class LeasePlanner:
 
     def close(self) -> None:
         """Close the Kafka clients."""
-        self._follower.close()
+        self._tailer.close()
         if self._opened is not None:
             for client in self._opened:
                 client.close()
@@ -161,7 +161,7 @@ class LeasePlanner:
 
     def _next(self, last: LeaseRound) -> LeaseRound | None:
         claims, _ = self._opened = self._opened or self._open()
-        for message in self._follower.poll():
+        for message in self._tailer.poll():
             self._control.apply(message.topic() or "", message.key(), message.value())
         order = self._control.order
         if order is None or order.wanted == "stopped" or order.spec.run != self._planned.run:
@@ -182,7 +182,7 @@ class LeasePlanner:
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
             tasks=min(asked, len(virtual_shards(progress))),
-            control=self._follower.positions,
+            control=self._tailer.positions,
             progress=progress,
         )
         claims.claim(

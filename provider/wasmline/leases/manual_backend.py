@@ -28,7 +28,7 @@ from wasmline.consumer.backends.kafka import (
     KafkaSink,
     KafkaTransactions,
     LazyOffsetStore,
-    ProducerClaim,
+    OpenTransactionalId,
     output_topics,
     require_exactly_once,
     topic_partitions,
@@ -275,9 +275,9 @@ class ManualTransactions(KafkaTransactions):
         super()._require_unmoved(left, found)
 
     def _commit(
-        self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any
+        self, name: str, open_id: OpenTransactionalId | None, work: CommitContents, member: Any
     ) -> WasmlineError | None:
-        error = super()._commit(name, claim, work, member)
+        error = super()._commit(name, open_id, work, member)
         if error is None:
             self._assignment.committed({partition: progress for partition, (_, progress) in work.items()})
         return error

@@ -40,9 +40,8 @@ class Desk:
         transactions = BatchTransactions(self.config, self.group, self.group, {})
         try:
             part = OffsetRange(source=self.source, begin=begin, end=end)
-            return process_and_commit([part], lambda _: batches, transactions, self._transform)[
-                self.source.partition
-            ].found
+            committed = process_and_commit([part], lambda _: batches, transactions, self._transform)
+            return committed[self.source.partition].before
         finally:
             transactions.close()
 

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.consumer import Output
-from wasmline.consumer.backends.kafka.transactions import _Deliveries
+from wasmline.consumer.backends.kafka.transactions import _DeliveryReports
 from wasmline.errors import OutputRefused, WasmlineError
 
 
@@ -14,8 +14,8 @@ def refused(output: Output, error: KafkaError) -> WasmlineError:
     return OutputRefused(f"{output.topic}: {error.code()}")
 
 
-def deliveries() -> _Deliveries:
-    return _Deliveries([Output("first", b""), Output("second", b"")], refused)
+def deliveries() -> _DeliveryReports:
+    return _DeliveryReports([Output("first", b""), Output("second", b"")], refused)
 
 
 def test_outputs_that_were_delivered_or_dropped_with_an_aborted_transaction_have_not_failed() -> None:

@@ -19,7 +19,7 @@ from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter, TopicLimits
 from wasmline.consumer.backends.kafka.sink import KafkaSink
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
-from wasmline.consumer.backends.kafka.transactions import KafkaTransactions, ProducerClaim
+from wasmline.consumer.backends.kafka.transactions import KafkaTransactions, OpenTransactionalId
 from wasmline.errors import BrokerUnavailable, NotAuthorized, ProducerFenced, WasmlineError
 from wasmline.job_offsets import batch_outputs
 from wasmline.job_offsets.batch_outputs import BatchOutputs
@@ -216,7 +216,7 @@ def fence(cluster: MockCluster) -> tuple[ref[ReconnectingProducer], ref[Work]]:
     init_transactions(client, time.monotonic() + DENIAL_S)
     work = Work({TopicPartition("in", 0): ([Output(TOPIC, b"%d" % number) for number in range(4)], CommittedOffset(1))})
     cluster.fail(ADD_PARTITIONS, KafkaError.PRODUCER_FENCED)
-    claim = ProducerClaim(client, {})
+    claim = OpenTransactionalId(client, {})
     error, is_usable = transactions._run_transaction(client, claim, work, None, time.monotonic() + DENIAL_S)
     claim.abandon_producer()
     assert (type(error), is_usable) == (ProducerFenced, False)

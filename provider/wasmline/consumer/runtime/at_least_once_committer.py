@@ -47,10 +47,10 @@ class AtLeastOnceCommitter(Committer):
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work whose outputs were not written, with the error."""
-        self._last: dict[PartitionWork, dict[Hashable, _Delivery]] = defaultdict(dict)
+        self._last: dict[PartitionWork, dict[Hashable, _OutputAcks]] = defaultdict(dict)
         """The last delivery of each shard that is not complete."""
         self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
-        """Dead letters of records with a rejected output."""
+        """Dead dead_letters of records with a rejected output."""
         self._fatal: Exception | None = None
         """Why nothing can be written in place of a rejected output."""
 
@@ -78,10 +78,10 @@ class AtLeastOnceCommitter(Committer):
             self._sink.write(output, partial(delivery.answer, origin), alone=alone)
 
     def _take_columns(
-        self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
+        self, batch: ColumnBatch, outputs: OutputColumns, dead_letters: Sequence[tuple[Output, Origin]]
     ) -> None:
         complete = partial(self.work.complete_columns, batch)
-        delivery = self._delivery(batch.work, complete, len(outputs) + len(letters), ALL_SHARDS)
+        delivery = self._delivery(batch.work, complete, len(outputs) + len(dead_letters), ALL_SHARDS)
         rows = outputs.batch.column("row")
         origins: dict[int, Origin] = {}
 
@@ -94,19 +94,19 @@ class AtLeastOnceCommitter(Committer):
                 origins[row] = Origin((batch.columns.record(row),))
             delivery.answer(origins[row], error)
 
-        if not len(outputs) and not letters:
+        if not len(outputs) and not dead_letters:
             delivery.delivered(0)
         elif len(outputs):
             self._sink.write_columns(outputs, answer)
-        for letter, origin in letters:
-            self._sink.write(letter, partial(delivery.answer, origin))
+        for dead_letter, origin in dead_letters:
+            self._sink.write(dead_letter, partial(delivery.answer, origin))
 
     def _delivery(
         self, work: PartitionWork, complete: Callable[[], None], outputs: int, shards: Collection[Hashable]
-    ) -> _Delivery:
+    ) -> _OutputAcks:
         """Return a delivery that is complete only after those before it of its shards."""
         last = self._last[work]
-        delivery = _Delivery(self, work, complete, outputs, shards, last)
+        delivery = _OutputAcks(self, work, complete, outputs, shards, last)
         if shards is ALL_SHARDS:
             for each in last.values():
                 delivery.follow(each)
@@ -204,7 +204,7 @@ class AtLeastOnceCommitter(Committer):
         return commit_call
 
 
-class _Delivery:
+class _OutputAcks:
     """Waits for the answers to the outputs of one call. A record with a rejected output is dead-lettered."""
 
     __slots__ = (
@@ -226,7 +226,7 @@ class _Delivery:
         complete: Callable[[], None],
         outputs: int,
         shards: Collection[Hashable],
-        last: dict[Hashable, _Delivery],
+        last: dict[Hashable, _OutputAcks],
     ) -> None:
         """``last``: the last delivery of each shard; this one leaves it once it is complete."""
         self._committer = committer
@@ -239,9 +239,9 @@ class _Delivery:
         self._last = last
         self._before = 0
         """Deliveries that are to be complete before it."""
-        self._following: list[_Delivery] | None = None
+        self._following: list[_OutputAcks] | None = None
 
-    def follow(self, before: _Delivery) -> None:
+    def follow(self, before: _OutputAcks) -> None:
         """Be complete only after another."""
         if before is not self:
             self._before += 1

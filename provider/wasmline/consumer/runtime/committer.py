@@ -173,23 +173,23 @@ class Committer(ABC):
 
         Raises RecordGivenUp unless ``takes_dead_letters``.
         """
-        letters = [(self._dead_letters.build(record, error), Origin((record,), error)) for record, error in failed]
+        dead_letters = [(self._dead_letters.build(record, error), Origin((record,), error)) for record, error in failed]
         counts = self.counts[batch.work.partition]
         counts.records += len(batch.columns)
-        counts.outputs += len(outputs) + len(letters)
+        counts.outputs += len(outputs) + len(dead_letters)
         rejections = outputs.of_topic(self._dead_letters.topic)
-        for headers in [*rejections.headers, *(letter.headers for letter, _ in letters)]:
+        for headers in [*rejections.headers, *(dead_letter.headers for dead_letter, _ in dead_letters)]:
             counts.count_dead_letter(headers)
-        self._take_columns(batch, outputs, letters)
+        self._take_columns(batch, outputs, dead_letters)
 
     def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
         """Take a released record to dead-letter: it is done once its dead letter is safe. Raises RecordGivenUp."""
-        letter = self._dead_letters.build(record, error)
+        dead_letter = self._dead_letters.build(record, error)
         counts = self.counts[work.partition]
         counts.records += 1
         counts.outputs += 1
-        counts.count_dead_letter(letter.headers)
-        self._take_results(work, [record], [(letter, Origin((record,), error))])
+        counts.count_dead_letter(dead_letter.headers)
+        self._take_results(work, [record], [(dead_letter, Origin((record,), error))])
 
     @abstractmethod
     def _take_results(
@@ -198,7 +198,7 @@ class Committer(ABC):
 
     @abstractmethod
     def _take_columns(
-        self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
+        self, batch: ColumnBatch, outputs: OutputColumns, dead_letters: Sequence[tuple[Output, Origin]]
     ) -> None: ...
 
     def _substitute(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
@@ -216,9 +216,9 @@ class Committer(ABC):
         if len(origin.records) > 1:
             self.work.run_alone(work, max(record.offset for record in origin.records))
             return None
-        letter = self._dead_letters.build(record, refusal)
-        self.counts[work.partition].count_dead_letter(letter.headers)
-        return letter, Origin((record,), refusal)
+        dead_letter = self._dead_letters.build(record, refusal)
+        self.counts[work.partition].count_dead_letter(dead_letter.headers)
+        return dead_letter, Origin((record,), refusal)
 
     def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
         """Record that the cluster has ``commit``; idempotent."""

@@ -215,7 +215,7 @@ class ControlLoop:
         try:
             for work, failure in self._committer.collect(timeout).items():
                 if not work.closed:
-                    self._lifecycle.restart(work, failure)
+                    self._lifecycle.reopen(work, failure)
         except WasmlineError as error:
             self._fail(error)
 

@@ -44,7 +44,8 @@ class DeadLetterBuilder:
         """Return a dead letter for a topic that rejected the whole one: without the record's value and headers."""
         assert self.topic is not None, "a dead letter was built before"
         where = record_coordinates(record)
-        logger.warning("%s takes no record of %d bytes: the dead letter of %s is cut", self.topic, record.size, where)
+        text = "%s takes no record of %d bytes: the dead letter of %s is truncated"
+        logger.warning(text, self.topic, record.size, where)
         letter = self._letter(record, (), error).truncated(record.size)
         return Output(self.topic, letter.value, letter.key, letter.headers)
 

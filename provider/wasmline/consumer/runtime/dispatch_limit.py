@@ -21,7 +21,7 @@ MAX_FOLLOWERS = 15
 MIN_FOLLOWED_RATIO = 0.5
 """Part of the calls after which a worker continues: with fewer, most records that follow would be queued again."""
 
-STALLED_S = 0.02
+NO_RETURN_S = 0.02
 """If no call returns for so many seconds, calls are assumed to take at least as long."""
 
 
@@ -82,7 +82,7 @@ class DispatchLimit:
         elif not in_flight:
             self._last_return = now
             return
-        elif not self._returned or now - self._last_return < STALLED_S:
+        elif not self._returned or now - self._last_return < NO_RETURN_S:
             return
         else:
             self._seconds.raise_to(now - self._last_return)

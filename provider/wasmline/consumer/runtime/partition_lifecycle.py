@@ -113,7 +113,7 @@ class PartitionLifecycle:
         for partition in partitions:
             self._waiting.pop(partition, None)
 
-    def restart(self, work: PartitionWork, error: WasmlineError, truncated_at: int | None = None) -> None:
+    def reopen(self, work: PartitionWork, error: WasmlineError, truncated_at: int | None = None) -> None:
         """Discard a partition's work and reopen it at its progress, below ``truncated_at`` if its log was truncated."""
         partition, first = work.partition, work.offsets.first
         if work.offsets.has_committed:
@@ -134,7 +134,7 @@ class PartitionLifecycle:
             ends = self._source.end_offsets(offsets)
         except WasmlineError as error:
             for work in self._work.of(offsets):
-                self.restart(work, error)
+                self.reopen(work, error)
             return
         for work in self._work.of(offsets):
             partition, offset, end = work.partition, offsets[work.partition], ends[work.partition]
@@ -159,7 +159,7 @@ class PartitionLifecycle:
                 self._source.seek({partition: begin})
             except WasmlineError as error:
                 _raise_permanent(error)
-                self.restart(work, error)
+                self.reopen(work, error)
 
     def retry(self, now: float) -> None:
         """Open partitions whose wait is over, beside the control loop: one that hangs blocks no other."""
@@ -202,8 +202,8 @@ class PartitionLifecycle:
     ) -> _ClusterOffsets:
         """Query the offsets needed to open partitions. For the control loop, whose polls would block other threads."""
         waiting = {partition: self._waiting.get(partition) for partition in partitions}
-        known = [each for each, left in waiting.items() if each in committed or (left is not None and left.first)]
-        ended = [partition for partition, left in committed.items() if left.metadata]
+        known = [each for each, retry in waiting.items() if each in committed or (retry is not None and retry.first)]
+        ended = [partition for partition, progress in committed.items() if progress.metadata]
         if self._source.begins_at_end:
             ended += [partition for partition in partitions if partition not in {*known, *committed}]
         ends = self._source.end_offsets(ended)
@@ -212,14 +212,14 @@ class PartitionLifecycle:
     def _assign(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, int | None]:
-        left = self._read_log_offsets(partitions, committed)
-        self._work.assign(self._starts(partitions, left))
+        found = self._read_log_offsets(partitions, committed)
+        self._work.assign(self._starts(partitions, found))
         if self._source.begins_at_end:  # later, the end is another one
             for work in self._work.of(partitions):
                 if work.partition not in committed:
                     work.offsets.begin_commit()
-        for work in self._work.of(left.begins):
-            offset, begin = work.offsets.next, left.begins[work.partition]
+        for work in self._work.of(found.begins):
+            offset, begin = work.offsets.next, found.begins[work.partition]
             if offset is not None and offset < begin:
                 self._skip_removed(work, begin, offset)
         return {work.partition: work.offsets.next for work in self._work.of(partitions)}
@@ -243,20 +243,20 @@ class PartitionLifecycle:
         text += "records, it was recreated, or the group's offset was moved"
         if self._fails_on_loss:
             raise offset_errors.out_of_range_error(work.partition, offset, end, text)
-        self.restart(work, KafkaError(f"{text}; it is reread from {end} on"), end)
+        self.reopen(work, KafkaError(f"{text}; it is reread from {end} on"), end)
 
     def _starts(
-        self, partitions: Collection[TopicPartition], left: _ClusterOffsets
+        self, partitions: Collection[TopicPartition], found: _ClusterOffsets
     ) -> dict[TopicPartition, InitialProgress | None]:
         """Return where each partition begins. A map with offsets that the log does not have is not used."""
         starts: dict[TopicPartition, InitialProgress | None] = {}
         for partition in partitions:
             waiting = self._waiting.get(partition)
-            committed = left.committed.get(partition)
+            committed = found.committed.get(partition)
             start = self._start(partition, committed) if committed else waiting and waiting.first
             if start and waiting and waiting.truncated_at is not None:
                 start = start.below(waiting.truncated_at)
-            end = left.ends.get(partition)
+            end = found.ends.get(partition)
             if start is None and end is not None:
                 start = InitialProgress(end, end - 1)
             if start and end is not None and start.highest_succeeded >= max(end, start.offset):
@@ -274,16 +274,16 @@ class PartitionLifecycle:
         logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
         return InitialProgress(start.offset, start.offset - 1)
 
-    def _start(self, partition: TopicPartition, left: CommittedOffset) -> InitialProgress:
+    def _start(self, partition: TopicPartition, committed: CommittedOffset) -> InitialProgress:
         """Return the decoded progress. An unreadable map is dropped: the records that it marks are processed again."""
         try:
-            return InitialProgress(left.offset, *codec.parse(left.metadata, left.offset))
+            return InitialProgress(committed.offset, *codec.parse(committed.metadata, committed.offset))
         except InvalidOffsetMetadata as error:
             if self._is_exact:
                 raise
             self._counters.unreadable_maps += 1
-            logger.warning("%s begins at %d, without its offset map: %s", partition, left.offset, error)
-            return InitialProgress(left.offset, left.offset - 1)
+            logger.warning("%s begins at %d, without its offset map: %s", partition, committed.offset, error)
+            return InitialProgress(committed.offset, committed.offset - 1)
 
     def _schedule_retry(
         self,

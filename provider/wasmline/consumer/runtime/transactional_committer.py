@@ -49,7 +49,7 @@ class TransactionalCommitter(Committer):
         self._max_outputs = max_outputs
         self._max_bytes = max_bytes
         self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
-        self._given_up: dict[PartitionWork, set[Hashable]] = defaultdict(set)
+        self._blocked_shards: dict[PartitionWork, set[Hashable]] = defaultdict(set)
         """Shards of which nothing more is done, because an output of theirs was rejected."""
         self._sent: dict[PartitionWork, list[_Waiting | _WaitingColumns]] = {}
         """The contents of the last commit, but for what was committed."""
@@ -70,7 +70,8 @@ class TransactionalCommitter(Committer):
     ) -> None:
         if work.closed or work.uncertain:
             return
-        if work in self._given_up and any(self.work.shard_of(each) in self._given_up[work] for each in records):
+        blocked = self._blocked_shards.get(work)
+        if blocked and any(self.work.shard_of(each) in blocked for each in records):
             return
         work.uncertain = True  # an exception in here would separate the records from their outputs
         self.work.complete(work, records)
@@ -79,17 +80,17 @@ class TransactionalCommitter(Committer):
         work.uncertain = False
 
     def _take_columns(
-        self, batch: ColumnBatch, outputs: OutputColumns, letters: Sequence[tuple[Output, Origin]]
+        self, batch: ColumnBatch, outputs: OutputColumns, dead_letters: Sequence[tuple[Output, Origin]]
     ) -> None:
         work = batch.work
-        if work.closed or work.uncertain or work in self._given_up:
+        if work.closed or work.uncertain or work in self._blocked_shards:
             return
         work.uncertain = True  # an exception in here would separate the records from their outputs
         self.work.complete_columns(batch)
         if len(outputs):
             self._outputs[work].add_columns(outputs, batch, work.offsets.revision)
-        if letters:
-            self._outputs[work].add(letters, work.offsets.revision)
+        if dead_letters:
+            self._outputs[work].add(dead_letters, work.offsets.revision)
         work.uncertain = False
 
     def _handle_failures(self, failures: Failures) -> Failures:
@@ -167,7 +168,7 @@ class TransactionalCommitter(Committer):
             found = {number: origin for number, origin in waiting.items() if self._follows(origin, firsts)}
             for number in found:
                 del waiting[number]
-        self._given_up[work].update(firsts)
+        self._blocked_shards[work].update(firsts)
         outputs.drop_of(undone)
         work.offsets.undo(*{record.offset for origin in undone.values() for record in origin.records})
         work.uncertain = is_uncertain
@@ -197,8 +198,8 @@ class TransactionalCommitter(Committer):
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._outputs if work.partition in partitions]:
             del self._outputs[work]
-        for work in [work for work in self._given_up if work.partition in partitions]:
-            del self._given_up[work]
+        for work in [work for work in self._blocked_shards if work.partition in partitions]:
+            del self._blocked_shards[work]
         self._transactions.close(partitions)
 
     def _commit_call(

@@ -42,7 +42,7 @@ from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
 PRODUCER_BATCH_BYTES = 1_000_000
 """Maximum size of a record batch: the default of librdkafka."""
 
-DONE_COLUMNS = "partition int, found bigint, left bigint, hangs int"
+DONE_COLUMNS = "partition int, before bigint, after bigint, hangs int"
 """Committed offsets of each part before and after the batch, and how often lost markers delayed it."""
 
 # Spark reuses its Python workers, and a worker process runs one task at a time.
@@ -231,10 +231,10 @@ class TransactionalBatches:
             reset = reset_of(stream_of(self._job)) if reads else None
             task = TransactionalTask(tasks=tasks, writing=writing, work=work, reset=reset)
             rows = frame.mapInArrow(task, DONE_COLUMNS).collect()
-        found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
+        found = {TopicPartition(self._topic, row.partition): row.before for row in rows}
         self.hangs = {row.partition: row.hangs for row in rows}
         require_committed(self._job.group, found, {part.source: part.begin for parts in tasks for part in parts})
-        self.left |= {row.partition: row.left for row in rows}
+        self.left |= {row.partition: row.after for row in rows}
         ends = {part.source.partition: part.end for parts in tasks for part in parts}
         self._mapped -= {partition for partition, end in ends.items() if self.left[partition] == end}
 
@@ -320,7 +320,7 @@ class TransactionalTask(ReleaseBound):
         return process_and_commit(parts, lambda _: batches, self.writing.transactions(), lambda rows: [rows])
 
 
-_DONE = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("left", pa.int64()), ("hangs", pa.int32())])
+_DONE = pa.schema([("partition", pa.int32()), ("before", pa.int64()), ("after", pa.int64()), ("hangs", pa.int32())])
 
 
 def planned_offset_ranges(frame: DataFrame) -> tuple[OffsetRange, ...]:

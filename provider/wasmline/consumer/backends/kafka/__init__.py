@@ -14,7 +14,7 @@ from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S
 from wasmline.consumer.backends.kafka.transactions import (
     CommitContents,
     KafkaTransactions,
-    ProducerClaim,
+    OpenTransactionalId,
     output_topics,
 )
 from wasmline.consumer.options import ConsumerOptions
@@ -33,7 +33,7 @@ __all__ = [
     "KafkaSink",
     "KafkaTransactions",
     "LazyOffsetStore",
-    "ProducerClaim",
+    "OpenTransactionalId",
     "delivery_error",
     "output_topics",
     "require_exactly_once",

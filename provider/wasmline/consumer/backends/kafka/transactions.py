@@ -59,7 +59,7 @@ PartitionResult = tuple[Sequence["Output | OutputColumns"], CommittedOffset]
 CommitContents = Mapping[TopicPartition, PartitionResult]
 """The contents of a transaction, by partition."""
 
-TRANSACTION_TIMEOUT_S = 15.0
+TRANSACTION_DEADLINE_S = 15.0
 """Maximum seconds of a transaction. After that its client is abandoned: whatever blocks it, the next client of its id
 ends the transaction."""
 
@@ -72,7 +72,7 @@ DELIVERY_POLL_INTERVAL_S = 0.1
 """Seconds between two checks for rejected outputs, while others are awaited."""
 
 OFFSETS_TIMEOUT_MARGIN_S = 0.5
-"""Seconds after that in which the client itself reports that it got no answer, or its reason to retry."""
+"""Seconds after OFFSETS_TIMEOUT_S in which the client itself reports that it got no answer, or its reason to retry."""
 
 BISECTION_BATCHES = 8
 """Batches into which outputs that were rejected together are divided, again and again, until the cause is found."""
@@ -81,10 +81,10 @@ output_topics: dict[str, set[str]] = defaultdict(set)
 """The topics that this process writes to in transactions, by the prefix of their ids."""
 
 
-class ProducerClaim:
+class OpenTransactionalId:
     """An open transactional id: its producer, and the committed progress of each partition that shares it.
 
-    Opening a partition creates a new claim of its id, so that an abandoned commit uses the old claim, whose producer is
+    Opening a partition creates a new one of its id, so that an abandoned commit uses the old one, whose producer is
     fenced.
     """
 
@@ -125,7 +125,7 @@ class KafkaTransactions:
         self._prefix = prefix
         self._source = source
         self._offset_store = offset_store
-        self._claims: dict[str, ProducerClaim] = {}
+        self._open_ids: dict[str, OpenTransactionalId] = {}
         """By transactional id."""
         self._disconnects: dict[str, list[KafkaError]] = {}
         """By transactional id: errors that its newest producer reported since it was ready."""
@@ -148,18 +148,18 @@ class KafkaTransactions:
         shared = {
             partition: at
             for name in names
-            if name in self._claims
-            for partition, at in list(self._claims[name].progress.items())
+            if name in self._open_ids
+            for partition, at in list(self._open_ids[name].progress.items())
         }
         deadline = time.monotonic() + self._timings.transactions_open_timeout_s
         with translate_errors(self._config.bootstrap_servers):
             clients = call_each(names, lambda name: self._fence(name, deadline))
             self._require_owner()
             found = self._read([*partitions, *shared], shared, deadline)
-        claims = {name: ProducerClaim(client, {}) for name, client in clients.items()}
+        open_ids = {name: OpenTransactionalId(client, {}) for name, client in clients.items()}
         for partition in [*partitions, *shared]:
-            claims[self._id(partition)].progress[partition] = found.get(partition)
-        self._claims |= claims
+            open_ids[self._id(partition)].progress[partition] = found.get(partition)
+        self._open_ids |= open_ids
 
     def begin(self, work: CommitContents) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         # In another thread the client does not answer this while the control loop is in a callback of the assignment.
@@ -168,10 +168,12 @@ class KafkaTransactions:
         transactions: dict[str, dict[TopicPartition, PartitionResult]] = defaultdict(dict)
         for partition, each in work.items():
             transactions[self._id(partition)][partition] = each
-        claims = {name: self._claims.get(name) for name in transactions}
+        open_ids = {name: self._open_ids.get(name) for name in transactions}
 
         def run_transactions() -> Mapping[TopicPartition, WasmlineError]:
-            answers = call_each(transactions, lambda name: self._commit(name, claims[name], transactions[name], member))
+            answers = call_each(
+                transactions, lambda name: self._commit(name, open_ids[name], transactions[name], member)
+            )
             return {
                 partition: failure
                 for name, error in answers.items()
@@ -182,15 +184,15 @@ class KafkaTransactions:
         return run_transactions
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        for name, claim in list(self._claims.items()):
-            gone = [partition for partition in list(claim.progress) if partitions is None or partition in partitions]
+        for name, open_id in list(self._open_ids.items()):
+            gone = [partition for partition in list(open_id.progress) if partitions is None or partition in partitions]
             if gone:
-                claim.is_over = True  # before the progress goes: a late commit checks both
-                claim.abandon_producer()
+                open_id.is_over = True  # before the progress goes: a late commit checks both
+                open_id.abandon_producer()
             for partition in gone:
-                claim.progress.pop(partition, None)
-            if not claim.progress:
-                self._claims.pop(name, None)
+                open_id.progress.pop(partition, None)
+            if not open_id.progress:
+                self._open_ids.pop(name, None)
 
     def _id(self, partition: TopicPartition) -> str:
         """Return the transactional id of a partition; those that share one have one transaction."""
@@ -239,21 +241,21 @@ class KafkaTransactions:
             raise _fenced(moved)
 
     def _commit(
-        self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any
+        self, name: str, open_id: OpenTransactionalId | None, work: CommitContents, member: Any
     ) -> WasmlineError | None:
         """Run one transaction, and return its error.
 
         A client that is no longer usable is abandoned, and the next transaction has another.
         """
-        deadline = time.monotonic() + TRANSACTION_TIMEOUT_S
-        if claim is None or claim.is_over:
+        deadline = time.monotonic() + TRANSACTION_DEADLINE_S
+        if open_id is None or open_id.is_over:
             return CommitFailed(
                 f"{partition_names(work)} cannot be written before all that shares its producer is reopened"
             )
         try:
             with translate_errors(self._config.bootstrap_servers):
-                self._end_hanging_after_disconnect(name, claim)
-                client = claim.client or self._new_client(name, claim, deadline)
+                self._end_hanging_after_disconnect(name, open_id)
+                client = open_id.client or self._new_client(name, open_id, deadline)
         except WasmlineError as failure:
             # Nothing was begun, so the same transaction can be retried.
             return (
@@ -261,53 +263,53 @@ class KafkaTransactions:
                 if failure.retryable
                 else failure
             )
-        error, is_usable = self._run_transaction(client, claim, work, member, deadline)
+        error, is_usable = self._run_transaction(client, open_id, work, member, deadline)
         if error is None:
-            claim.suspects = ()
-            claim.progress |= {partition: progress for partition, (_, progress) in work.items()}
+            open_id.suspects = ()
+            open_id.progress |= {partition: progress for partition, (_, progress) in work.items()}
         elif not isinstance(error, CommitFailed | OutputRefused):
-            claim.is_over = True
+            open_id.is_over = True
             for partition in work:  # it may have been committed or not
-                claim.progress.pop(partition, None)
+                open_id.progress.pop(partition, None)
             # The client says nothing of a topic that was deleted: it waits for longer than a transaction takes.
             self._batches.forget({topic for outputs, _ in work.values() for topic in _topics(outputs)})
         if not is_usable:
-            claim.abandon_producer()
+            open_id.abandon_producer()
         return error
 
-    def _end_hanging_after_disconnect(self, name: str, claim: ProducerClaim) -> None:
-        """End a claim's hanging transaction after a lost connection: the next transaction would decide it.
+    def _end_hanging_after_disconnect(self, name: str, open_id: OpenTransactionalId) -> None:
+        """End an id's hanging transaction after a lost connection: the next transaction would decide it.
 
         Producers are fenced only if a transaction hangs: this process may no longer be the owner.
         """
-        if claim.client is None:
+        if open_id.client is None:
             return
-        claim.client.poll(0)
+        open_id.client.poll(0)
         if self._disconnects[name]:
             try:
                 end_on_outputs(self._config, self._source.group, [name], output_topics[self._prefix])
             except HangingTransactionEnded:
-                claim.abandon_producer()
+                open_id.abandon_producer()
                 raise
             self._disconnects[name].clear()
 
-    def _new_client(self, name: str, claim: ProducerClaim, deadline: float) -> ReconnectingProducer:
-        """Return another producer for a claim that has abandoned its own."""
+    def _new_client(self, name: str, open_id: OpenTransactionalId, deadline: float) -> ReconnectingProducer:
+        """Return another producer for an id whose own was abandoned."""
         client = self._fence(name, deadline)
         self._require_owner()
-        if left := dict(claim.progress):
+        if left := dict(open_id.progress):
             self._read(left, left, deadline)
-        if claim.is_over:  # closed meanwhile, perhaps reopened: that producer is fenced, so nothing is written twice
+        if open_id.is_over:  # closed meanwhile, perhaps reopened: that producer is fenced, so nothing is written twice
             raise CommitFailed("a partition of this commit was closed or reopened meanwhile; the commit was dropped")
-        claim.client = client
+        open_id.client = client
         return client
 
     def _run_transaction(
-        self, client: Producer, claim: ProducerClaim, work: CommitContents, member: Any, deadline: float
+        self, client: Producer, open_id: OpenTransactionalId, work: CommitContents, member: Any, deadline: float
     ) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return its error, and whether the client can be used for another one."""
         outputs = [output for outputs, _ in work.values() for output in outputs]
-        deliveries = _Deliveries(outputs, self._delivery_failure)
+        deliveries = _DeliveryReports(outputs, self._delivery_failure)
         offsets = {partition: progress for partition, (_, progress) in work.items()}
         try:
             with translate_errors(self._config.bootstrap_servers, dict.fromkeys(FENCED_CODES, _fenced(work))):
@@ -315,7 +317,7 @@ class KafkaTransactions:
                 try:
                     # The offsets are sent while the outputs are written: the end of the transaction joins them.
                     with self._sending_offsets(client, offsets, member, deadline):
-                        self._write_outputs(client, outputs, claim.suspects, deliveries, deadline)
+                        self._write_outputs(client, outputs, open_id.suspects, deliveries, deadline)
                     retry(client.commit_transaction, deadline)
                 except (KafkaException, WasmlineError) as error:
                     late = time.monotonic() > deadline
@@ -329,7 +331,7 @@ class KafkaTransactions:
                     client.poll(0)  # the results of the outputs may be reported only now
                     undelivered = deliveries.failures()
                     if undelivered and not undelivered[0].retryable:
-                        return self._rejection(claim, outputs, undelivered), False
+                        return self._rejection(open_id, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
                         return error, isinstance(error, OutputRefused)
                     if isinstance(error, KafkaException) and error.args[0].code() in DENIED_CODES:
@@ -371,7 +373,10 @@ class KafkaTransactions:
                 raise
 
     def _rejection(
-        self, claim: ProducerClaim, outputs: Sequence[Output | OutputColumns], undelivered: Sequence[WasmlineError]
+        self,
+        open_id: OpenTransactionalId,
+        outputs: Sequence[Output | OutputColumns],
+        undelivered: Sequence[WasmlineError],
     ) -> WasmlineError:
         """Return the error of an aborted transaction. Of many outputs rejected together, the cause is still to find."""
         refused = [error.place for error in undelivered if isinstance(error, OutputRefused)]
@@ -380,7 +385,7 @@ class KafkaTransactions:
                 return error  # columns are divided first
         if len(refused) < 2:
             return undelivered[0]
-        claim.suspects = [outputs[place] for place in refused]
+        open_id.suspects = [outputs[place] for place in refused]
         return CommitFailed(f"one of {len(refused)} outputs is rejected; smaller batches find it: {undelivered[0]}")
 
     def _write_outputs(
@@ -388,7 +393,7 @@ class KafkaTransactions:
         client: Producer,
         outputs: Sequence[Output | OutputColumns],
         suspects: Sequence[Output | OutputColumns],
-        deliveries: _Deliveries,
+        deliveries: _DeliveryReports,
         deadline: float,
     ) -> None:
         """Write the outputs of a transaction; a failed output is raised, or is one of the ``deliveries``.
@@ -431,7 +436,7 @@ class KafkaTransactions:
         output: Output,
         delivered: Callable[[KafkaError | None, Message], None],
         waiting: dict[str, int],
-        deliveries: _Deliveries,
+        deliveries: _DeliveryReports,
         deadline: float,
     ) -> None:
         """Write one output, unless one is rejected before the client has capacity."""
@@ -447,7 +452,7 @@ class KafkaTransactions:
         client: Producer,
         outputs: OutputColumns,
         place: int,
-        deliveries: _Deliveries,
+        deliveries: _DeliveryReports,
         deadline: float,
     ) -> None:
         """Write outputs in columns; a failed one is one of the ``deliveries``."""
@@ -476,7 +481,7 @@ class KafkaTransactions:
             raise
 
 
-class _Deliveries:
+class _DeliveryReports:
     """The failures of the outputs of one transaction, as far as they are known."""
 
     def __init__(
@@ -520,7 +525,7 @@ class _Deliveries:
             raise KafkaException(self._unwritable)
 
 
-def _flush(client: Producer, deliveries: _Deliveries, deadline: float) -> None:
+def _flush(client: Producer, deliveries: _DeliveryReports, deadline: float) -> None:
     """Wait for all answers, or for the first rejection."""
     while client.flush(DELIVERY_POLL_INTERVAL_S) and not deliveries.failures() and time.monotonic() < deadline:
         pass
