@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from wasmline.kafka import KafkaConfig, read_to_end
 
@@ -14,6 +14,11 @@ def outputs(config: KafkaConfig, topic: str) -> dict[bytes, list[str]]:
     for message in sorted(read_to_end(config, topic), key=lambda each: (each.partition(), each.offset())):
         found[message.key() or b""].append((message.value() or b"").decode())
     return dict(found)
+
+
+def first_ones(found: Mapping[bytes, Sequence[str]]) -> dict[bytes, list[str]]:
+    """Return outputs without those that were there before."""
+    return {key: list(dict.fromkeys(texts)) for key, texts in found.items()}
 
 
 def expected(written: Mapping[tuple[int, int], bytes]) -> dict[bytes, list[str]]:

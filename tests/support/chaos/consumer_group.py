@@ -278,6 +278,11 @@ class ConsumerHarness:
         """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
         return outputs.expected(self.written)
 
+    def require_outputs(self) -> None:
+        """See each record's output: once, in the order of its key, or at least once, the first time in that order."""
+        found = self.outputs()
+        assert (found if self._is_exact else outputs.first_ones(found)) == self.expected()
+
     def letters(self) -> Counter[tuple[int, int]]:
         """Return how often each record is among the dead letters."""
         found: Counter[tuple[int, int]] = Counter()
