@@ -308,7 +308,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.kafka.offset_store": {"OffsetStore": "CommittedOffsetStore"},
     "wasmline.kafka.reader": {"read_slice": "read_range"},
     "wasmline.pipeline": {"Tally": "BatchStats", "TransformPipeline": "TransformRunner"},
-    "wasmline.pipeline.ends": {"Ends": "CatchUpTarget", "ends_now": "snapshot_end_offsets"},
+    "wasmline.pipeline.ends": {"Ends": "CatchUpTarget", "ends_now": "snapshot_bounds"},
     "wasmline.pipeline.function": {"load": "load_handler"},
     "wasmline.pipeline.group_progress": {
         "correct": "reset_offsets",

@@ -293,7 +293,9 @@ def test_the_reasons_for_the_end_of_a_lease_are_those_of_the_page() -> None:
     spec = DeploymentSpec(name="t", version="1", digest=f"sha256:{0:064}", input_topic="in", output_topics=("out",))
     deployed = Deployment(spec=spec, generation=3, state="running", updated_ms=0)
     job = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
-    held = Lease(job=job, deployment=deployed, driver="d", epoch=7, topic="in", until=0.0, control={}, progress={0: 0})
+    held = Lease(
+        job=job, deployment=deployed, driver="d", epoch=7, topic="in", until=0.0, control_offsets={}, progress={0: 0}
+    )
     other = replace(job, stream=StreamSpec(transform="t", mode="parallel", tasks=2))
     claimed = DriverClaim(run="r", driver="e", checkpoint="c", batch_id=-1, deployment=None)
     written: list[tuple[str, str, Any]] = [

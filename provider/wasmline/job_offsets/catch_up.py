@@ -17,7 +17,7 @@ GROUP_POLL_INTERVAL_S = 1.0
 """Seconds between two looks at what other members of a group have committed."""
 
 
-def snapshot_end_offsets(
+def snapshot_bounds(
     config: KafkaConfig, topics: Sequence[str], progress: Mapping[TopicPartition, int] | None = None
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return begin and end of each partition with records, or whose log has lost those that follow its ``progress``.
@@ -25,14 +25,14 @@ def snapshot_end_offsets(
     Raises TopicNotFound, BrokerUnavailable.
     """
     known = Topics(config)
-    ends = {}
+    bounds = {}
     for topic in topics:
         begins = known.beginning_offsets(topic)
         for partition, end in known.end_offsets(topic).items():
-            place = TopicPartition(topic, partition)
-            if min(begins[partition], (progress or {}).get(place, end)) < end:
-                ends[place] = (begins[partition], end)
-    return ends
+            source = TopicPartition(topic, partition)
+            if min(begins[partition], (progress or {}).get(source, end)) < end:
+                bounds[source] = (begins[partition], end)
+    return bounds
 
 
 class CatchUpTarget:
@@ -41,9 +41,9 @@ class CatchUpTarget:
     A partition whose progress is set back is done no more: whoever asks must not take it for done while others do not.
     """
 
-    def __init__(self, config: KafkaConfig, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+    def __init__(self, config: KafkaConfig, bounds: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self._config = config
-        self._ends = dict(ends)
+        self._bounds = dict(bounds)
         self._done: dict[TopicPartition, int] = {}
         """The offset by which a partition had reached its end."""
 
@@ -67,7 +67,7 @@ class CatchUpTarget:
     @property
     def left(self) -> set[TopicPartition]:
         """The partitions that have not reached their ends, as far as was checked."""
-        return self._ends.keys() - self._done.keys()
+        return self._bounds.keys() - self._done.keys()
 
     def passed(self, committed: Mapping[TopicPartition, int]) -> bool:
         """Return whether all of them are done, by the committed offsets of the group."""
@@ -80,9 +80,9 @@ class CatchUpTarget:
 
         An offset that the log no longer has is for the reader of the partition to handle.
         """
-        if partition not in self._ends:
+        if partition not in self._bounds:
             return
-        begin, end = self._ends[partition]
+        begin, end = self._bounds[partition]
         if partition in self._done:
             if offset is None or offset >= self._done[partition]:
                 return
@@ -105,7 +105,7 @@ class GroupCatchUpTarget:
 
     def __init__(self, config: KafkaConfig, group: str, topics: Sequence[str], *, committed: bool) -> None:
         """``committed``: the member itself counts what it has committed, and not what it has done, too."""
-        self._target = CatchUpTarget(config, snapshot_end_offsets(config, topics))
+        self._target = CatchUpTarget(config, snapshot_bounds(config, topics))
         self._groups = ConsumerGroups(config)
         self._group = group
         self._committed = committed

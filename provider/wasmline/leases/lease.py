@@ -28,9 +28,9 @@ class Lease:
     job: the order. deployment: the one to run; None where the order names a function.
     driver, epoch: the driver of the lease, and the number of its round; a newer round ends the lease.
     until: the end of the lease, in Unix seconds; an attempt that runs it again has the rest of that time.
-    control: the next offsets of the control topics: records from there on may end the lease.
+    control_offsets: the next offsets of the control topics: records from there on may end the lease.
     progress: the partitions, with their committed offsets at the start: an opening finds these or higher ones.
-    ends: begin and end of those partitions that have records, for a job that ends when it has caught up.
+    bounds: begin and end of those partitions that have records, for a job that ends when it has caught up.
     keeps_maps: whether offset maps can be stored on this cluster. client: the release of confluent-kafka with which the
         driver has tested that.
     """
@@ -41,9 +41,9 @@ class Lease:
     epoch: int
     topic: str
     until: float
-    control: Mapping[str, int]
+    control_offsets: Mapping[str, int]
     progress: Mapping[int, int]
-    ends: Mapping[int, tuple[int, int]] | None = None
+    bounds: Mapping[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
     client: str = ""
 

@@ -50,10 +50,10 @@ class PlannerConfig:
     """The job and the driver whose leases are planned, and their limits.
 
     driver: the driver's name in its claim. offsets: the group's progress when the run was planned, of every partition
-    that the topic had. slots: how many tasks can run at once, until the driver sets another limit. ends: begin and end
-    of the topic's partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset
-    maps. client: the release of confluent-kafka with which the driver has tested that. is_renewed: whether the driver
-    has renewed the group's progress just now. late: see DriverClaim. epoch: that of the checkpoint's last round.
+    that the topic had. slots: how many tasks can run at once, until the driver sets another limit. bounds: begin and
+    end of the topic's partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores
+    offset maps. client: the release of confluent-kafka with which the driver has tested that. is_renewed: whether the
+    driver has renewed the group's progress just now. late: see DriverClaim. epoch: that of the checkpoint's last round.
     """
 
     job: str
@@ -64,7 +64,7 @@ class PlannerConfig:
     topic_id: str = ""
     offsets: dict[int, int] = field(default_factory=dict)
     slots: int
-    ends: dict[int, tuple[int, int]] | None = None
+    bounds: dict[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
     client: str = ""
     is_renewed: bool = False
@@ -97,10 +97,10 @@ class LeasePlanner:
             is_renewed=planned.is_renewed,
             max_interval_s=max_renewal_interval_s,
         )
-        self._ends: CatchUpTarget | None = None
-        if planned.ends is not None:
-            ends = {TopicPartition(planned.topic, each): bounds for each, bounds in planned.ends.items()}
-            self._ends = CatchUpTarget(config, ends)
+        self._target: CatchUpTarget | None = None
+        if planned.bounds is not None:
+            bounds = {TopicPartition(planned.topic, each): found for each, found in planned.bounds.items()}
+            self._target = CatchUpTarget(config, bounds)
         self._preflight = Preflight(config, load=None)
         self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
         self._opened: tuple[ClaimWriter, StatusTopic] | None = None
@@ -130,7 +130,7 @@ class LeasePlanner:
             return []
         _, job, deployment = self._newest
         until = time.time() + stream_of(job).lease_seconds
-        ends = self._planned.ends
+        bounds = self._planned.bounds
         shards = virtual_shards(planned_round.progress)
         assignments = [sorted(chain(*shards[task :: planned_round.tasks])) for task in range(planned_round.tasks)]
         return [
@@ -141,9 +141,9 @@ class LeasePlanner:
                 epoch=planned_round.epoch,
                 topic=self._planned.topic,
                 until=until,
-                control=planned_round.control,
+                control_offsets=planned_round.control,
                 progress={each: planned_round.progress[each] for each in assignment},
-                ends=None if ends is None else {each: ends[each] for each in assignment if each in ends},
+                bounds=None if bounds is None else {each: bounds[each] for each in assignment if each in bounds},
                 keeps_maps=self._planned.keeps_maps,
                 client=self._planned.client,
             )
@@ -172,7 +172,7 @@ class LeasePlanner:
         if deployment is not None and deployment.state == "paused":
             return None
         progress = self._read_progress(order.spec, last, *self._opened)
-        if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
+        if self._target is not None and self._target.passed(_named(self._planned.topic, progress)):
             return None
         slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
         if slots == 0:

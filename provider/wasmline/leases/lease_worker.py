@@ -96,12 +96,10 @@ class LeaseWorker:
         """Minimum of the group's progress: the lease's start, or later commits."""
         self._left: dict[int, int] = {}
         """Final offsets of the lease's partitions, where known."""
-        self._ends: CatchUpTarget | None = None
-        if lease.ends is not None:
-            mine = {
-                TopicPartition(lease.topic, each): lease.ends[each] for each in lease.partitions if each in lease.ends
-            }
-            self._ends = CatchUpTarget(config, mine)
+        self._target: CatchUpTarget | None = None
+        if lease.bounds is not None:
+            bounds = {TopicPartition(lease.topic, each): found for each, found in lease.bounds.items()}
+            self._target = CatchUpTarget(config, bounds)
         self.reason = "its time is over"
         """The reason for the end, once it is over."""
 
@@ -138,7 +136,7 @@ class LeaseWorker:
         handler, options = self._handler_and_options()
         assignment = PartitionAssignment(
             progress=self._progress,
-            followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
+            followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control_offsets.items()},
             follow=self._apply_control_record,
             held=self._validity.held,
             require_owner=self._require_owner,
@@ -251,7 +249,7 @@ class LeaseWorker:
         """Raise ProducerFenced if another lease was claimed before now: its producers may just have been fenced."""
         control = JobControlState(self._lease.job.job, self._lease.stream.transform)
         end = Topics(self._config).end_offsets(JOBS)[0]
-        for record in read_range(self._config, JOBS, {0: (self._lease.control[JOBS], end)}):
+        for record in read_range(self._config, JOBS, {0: (self._lease.control_offsets[JOBS], end)}):
             control.apply(JOBS, record.key(), record.value())
         if control.claim is not None and self._lease.is_taken_by(control.claim):
             self._validity.lose()
@@ -265,7 +263,7 @@ class LeaseWorker:
 
     def _end_if_done(self, health: ConsumerHealth) -> None:
         """End the lease if its time is over, or all of its records are done."""
-        if self._ends is not None and self._ends.reached(health):
+        if self._target is not None and self._target.reached(health):
             self._end("it has caught up")
         elif time.time() >= self._until:
             self._end(self.reason)

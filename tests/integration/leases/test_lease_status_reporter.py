@@ -40,7 +40,7 @@ def test_a_generation_begins_where_its_first_lease_did_however_far_that_has_come
         epoch=1,
         topic="in",
         until=time.time() + 60,
-        control={},
+        control_offsets={},
         progress={0: 100},
     )
     log = StatusTopic(kafka.config)
@@ -65,7 +65,7 @@ def test_a_generation_counts_its_own_records_over_several_leases(kafka: RunningK
         """Return records_in and the generation's counts after a lease that has processed so many records."""
         deployment = replace(older, generation=generation)
         lease = Lease(
-            job=job, deployment=deployment, driver="d", epoch=1, topic="in", until=time.time() + 60, control={},
+            job=job, deployment=deployment, driver="d", epoch=1, topic="in", until=time.time() + 60, control_offsets={},
             progress={0: 0},
         )  # fmt: skip
         found = health(records)

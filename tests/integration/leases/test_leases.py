@@ -29,7 +29,7 @@ from wasmline.errors import (
     ProducerFenced,
     ProgressLost,
 )
-from wasmline.job_offsets.catch_up import snapshot_end_offsets
+from wasmline.job_offsets.catch_up import snapshot_bounds
 from wasmline.job_specs import stream_of
 from wasmline.kafka import ConsumerGroups
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
@@ -237,8 +237,8 @@ def test_a_job_that_is_to_catch_up_ends_its_leases_there(harnesses: Harnesses) -
     harness = harnesses(function="lease_handlers:fussy")
     harness.produce(300)
     harness.produce(2, value=b"poison")
-    ends = {each.partition: bounds for each, bounds in snapshot_end_offsets(harness.config, [harness.topic]).items()}
-    lessor = harness.lessor(ends=ends, slots=1)
+    bounds = {each.partition: found for each, found in snapshot_bounds(harness.config, [harness.topic]).items()}
+    lessor = harness.lessor(bounds=bounds, slots=1)
     grant = lessor.next(NOTHING)
     (task,) = harness.work(lessor.leases(grant))
     assert task.reason() == "it has caught up"

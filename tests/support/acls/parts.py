@@ -37,7 +37,7 @@ from wasmline.control import (
 )
 from wasmline.digests import digest_of
 from wasmline.errors import TerminalFailure, WasmlineError
-from wasmline.job_offsets.catch_up import snapshot_end_offsets
+from wasmline.job_offsets.catch_up import snapshot_bounds
 from wasmline.job_offsets.exactly_once_task import OffsetRange, process_and_commit
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
@@ -386,7 +386,7 @@ class Parallel(ParallelJob):
 
     def _begin(self, run: PlannedRun[Deployment | None]) -> JobQuery:  # type: ignore[override]
         context = self._context
-        ends = snapshot_end_offsets(context.config, [run.topic.name])
+        bounds = snapshot_bounds(context.config, [run.topic.name])
         reporter = ParallelReporter(context.job, run.topic.name, context.write_report, context.statuses)
         reporter.begin(run.deployment, run.plan.offsets, Topics(context.config).end_offsets(run.topic.name))
 
@@ -394,7 +394,7 @@ class Parallel(ParallelJob):
             planned = PlannerConfig(
                 job=context.job.job, run=context.job.run, driver=context.driver, checkpoint=run.plan.checkpoint,
                 topic=run.topic.name, topic_id=run.topic.id, offsets=run.plan.offsets, slots=1,
-                ends={each.partition: bounds for each, bounds in ends.items()},
+                bounds={each.partition: found for each, found in bounds.items()},
                 keeps_maps=run.prepared.keeps_maps, is_renewed=run.is_renewed,
             )  # fmt: skip
             with closing(LeasePlanner(context.config, planned, context.stream.transform)) as planner:

@@ -25,7 +25,7 @@ LEASE = Lease(
     epoch=7,
     topic="in",
     until=time.time() + 60,
-    control={},
+    control_offsets={},
     progress={0: 0},
 )
 

@@ -23,7 +23,7 @@ DEPLOYMENT = Deployment(spec=SPEC, generation=1, state="running", updated_ms=0)
 def tasks() -> list[ReleaseBound]:
     job = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
     lease = Lease(
-        job=job, deployment=DEPLOYMENT, driver="d", epoch=1, topic="in", until=1.0, control={}, progress={0: 5}
+        job=job, deployment=DEPLOYMENT, driver="d", epoch=1, topic="in", until=1.0, control_offsets={}, progress={0: 5}
     )  # fmt: skip
     work = TransformTask(deployment=DEPLOYMENT, module=None, stats=None)  # type: ignore[arg-type]
     writing = TaskTransactions(

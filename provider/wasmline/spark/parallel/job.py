@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wasmline.consumer import ConsumerOptions
 from wasmline.control import Deployment
-from wasmline.job_offsets.catch_up import snapshot_end_offsets
+from wasmline.job_offsets.catch_up import snapshot_bounds
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.manual_backend import probe_cluster
@@ -53,8 +53,8 @@ class ParallelJob(StreamJob[Deployment | None]):
 
     def _begin(self, run: PlannedRun[Deployment | None]) -> LeaseQuery:
         context, topic = self._context, run.topic.name
-        ends = None
+        bounds = None
         if context.stream.trigger_interval is None:
             offsets = {TopicPartition(topic, each): at for each, at in run.plan.offsets.items()}
-            ends = snapshot_end_offsets(context.config, [topic], offsets)
-        return LeaseQuery(context, run, ends, slots=task_slots(context.spark.sparkContext))
+            bounds = snapshot_bounds(context.config, [topic], offsets)
+        return LeaseQuery(context, run, bounds, slots=task_slots(context.spark.sparkContext))

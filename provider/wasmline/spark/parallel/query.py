@@ -39,13 +39,13 @@ IDLE_POLL_MS = "50"
 
 
 class LeaseQuery(JobQuery):
-    """The query of a run in parallel mode. ``ends``: begin and end of partitions, for a job that catches up."""
+    """The query of a run in parallel mode. ``bounds``: begin and end of partitions, for a job that catches up."""
 
     def __init__(
         self,
         context: DriverContext,
         run: PlannedRun[Deployment | None],
-        ends: Mapping[TopicPartition, tuple[int, int]] | None,
+        bounds: Mapping[TopicPartition, tuple[int, int]] | None,
         *,
         slots: int,
     ) -> None:
@@ -54,8 +54,8 @@ class LeaseQuery(JobQuery):
         self._groups = ConsumerGroups(context.config)
         self._topics = Topics(context.config)
         self._slots = slots
-        self._ends = ends
-        self._caught_up = None if ends is None else CatchUpTarget(context.config, ends)
+        self._bounds = bounds
+        self._caught_up = None if bounds is None else CatchUpTarget(context.config, bounds)
         self._checked = time.monotonic()
         self._task_limit = TaskLimit(context.timings.task_start_timeout_s)
         self._slots_message = ""
@@ -73,7 +73,7 @@ class LeaseQuery(JobQuery):
             topic_id=self._run.topic.id,
             offsets=plan.offsets,
             slots=self._slots,
-            ends=None if self._ends is None else {each.partition: bounds for each, bounds in self._ends.items()},
+            bounds=None if self._bounds is None else {each.partition: found for each, found in self._bounds.items()},
             keeps_maps=self._run.prepared.keeps_maps,
             client=CLIENT,
             is_renewed=self._run.is_renewed,
