@@ -18,7 +18,7 @@ from support.simulation.bound_code import bound  # noqa: F401 - every test of th
 from support.simulation.clients import MOMENTS
 from support.simulation.history import COUNTS, MODES, PLACES, History, Run, Violation
 
-EXACT = [each for each in MODES if each[1] == "exactly_once"]
+EXACT_MODES = [each for each in MODES if each[1] == "exactly_once"]
 BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]
 FATES = ["plain", "committed", "aborted"]
 CHANGES = [
@@ -59,13 +59,13 @@ class Jobs(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(MODES), records=st.integers(0, 8), is_endless=st.booleans(), steps=STEPS)
     def start(self, mode: Mode, records: int, is_endless: bool, steps: int) -> None:
         """A run begins, and gets so far."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         self.history.advance(self.history.start(*mode, is_endless=is_endless), steps)
 
     @rule(mode=st.sampled_from(MODES), records=st.integers(0, 8))
     def run(self, mode: Mode, records: int) -> None:
         """A run begins, and is left alone until its end."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         self.history.finish(self.history.start(*mode))
 
     @rule(
@@ -76,7 +76,7 @@ class Jobs(RuleBasedStateMachine):
     )
     def start_and_fail(self, mode: Mode, records: int, steps: int, how: str) -> None:
         """A run begins, and something befalls it while a task is at work."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         run = self.history.start(*mode)
         self.history.advance_into_task(run, steps)
         if not run.is_over:
@@ -90,13 +90,13 @@ class Jobs(RuleBasedStateMachine):
     )
     def start_to(self, mode: Mode, records: int, is_endless: bool, moment: Moment) -> None:
         """A run begins, and is held before something that matters."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         self.history.advance_to(self.history.start(*mode, is_endless=is_endless), *moment)
 
     @rule(mode=st.sampled_from(MODES), records=st.integers(0, 8), is_endless=st.booleans(), steps=STEPS)
     def hand_over(self, mode: Mode, records: int, is_endless: bool, steps: int) -> None:
         """A run begins while others are at work, beside which it goes on."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         self.history.start(*mode, is_endless=is_endless)
         self.history.advance_all(10 * steps)
 
@@ -110,10 +110,10 @@ class Jobs(RuleBasedStateMachine):
         self, modes: tuple[Mode, Mode], records: int, is_endless: bool, moments: tuple[Moment, Moment, Moment]
     ) -> None:
         """A run is held, and so is the next one; then the first goes on before the second one does."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         older = self.history.start(*modes[0], is_endless=is_endless)
         self.history.advance_to(older, *moments[0])
-        self.produce_everywhere(1)
+        self.history.produce_everywhere(1)
         newer = self.history.start(*modes[1])
         self.history.advance_to(newer, *moments[1])
         self.history.advance_to(older, *moments[2])
@@ -128,7 +128,7 @@ class Jobs(RuleBasedStateMachine):
     )
     def leave_behind(self, modes: tuple[Mode, Mode], records: int, moment: Moment, steps: int) -> None:
         """A task stands still while the next run does everything, and goes on then."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         older = self.history.start(*modes[0])
         self.history.advance_into_task(older, 0)
         self.history.advance_to(older, *moment)
@@ -143,7 +143,7 @@ class Jobs(RuleBasedStateMachine):
     @rule(modes=st.tuples(st.sampled_from(MODES), st.sampled_from(MODES)), records=st.integers(4, 12), moment=MOMENT)
     def crash_at(self, modes: tuple[Mode, Mode], records: int, moment: Moment) -> None:
         """A run is killed before something that matters, and the next one is left alone."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         run = self.history.start(*modes[0])
         self.history.advance_into_task(run, 0)
         self.history.advance_to(run, *moment)
@@ -155,13 +155,13 @@ class Jobs(RuleBasedStateMachine):
     @rule(mode=st.sampled_from(MODES), partition=st.integers(0, 2), by=st.sampled_from([-3, 3]), steps=STEPS)
     def move_beside(self, mode: Mode, partition: int, by: int, steps: int) -> None:
         """Somebody moves the group's progress while a run that has done something waits for more."""
-        self.produce_everywhere(4)
+        self.history.produce_everywhere(4)
         run = self.history.start(*mode, is_endless=True)
         self.history.advance_to(run, "done")
         self.history.advance(run, steps)
         self.history.move(partition, by)
         for _ in range(3):
-            self.produce_everywhere(1)
+            self.history.produce_everywhere(1)
             self.history.advance(run, 150)
 
     @rule(mode=st.sampled_from(MODES), partition=st.integers(0, 2), days=st.lists(st.sampled_from(DAYS), max_size=3))
@@ -193,7 +193,7 @@ class Jobs(RuleBasedStateMachine):
         """Records come while a run is at work."""
         run = self.alive(number)
         for _ in range(rounds):
-            self.produce_everywhere(2)
+            self.history.produce_everywhere(2)
             self.history.advance(run, steps)
 
     @precondition(lambda self: self.history.alive)
@@ -227,7 +227,7 @@ class Jobs(RuleBasedStateMachine):
         self.history.lose_answer(self.alive(number), steps, is_carried_out=is_carried_out)
 
     @rule(
-        mode=st.sampled_from(EXACT),
+        mode=st.sampled_from(EXACT_MODES),
         number=st.integers(0, 3),
         records=st.integers(1, 8),
         where=st.sampled_from(list(PLACES)),
@@ -235,7 +235,7 @@ class Jobs(RuleBasedStateMachine):
     )
     def lose_markers(self, mode: Mode, number: int, records: int, where: str, steps: int) -> None:
         """A broker is restarted while a run is at work, which begins where there is none."""
-        self.produce_everywhere(records)
+        self.history.produce_everywhere(records)
         run = self.alive(number) if self.history.alive else self.history.start(*mode)
         self.history.lose_markers(run, where, 10 * steps)
 
@@ -259,10 +259,6 @@ class Jobs(RuleBasedStateMachine):
     def alive(self, number: int) -> Run:
         alive = self.history.alive
         return alive[number % len(alive)]
-
-    def produce_everywhere(self, records: int) -> None:
-        for partition in self.history.partitions:
-            self.history.produce(partition, records, is_slow=partition == 0)
 
     @invariant()
     def holds(self) -> None:

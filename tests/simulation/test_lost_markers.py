@@ -19,7 +19,7 @@ from wasmline.topic_partitions import CommittedOffset, TopicPartition
 ID = f"wasmline.stream.{JOB}/{INPUT}/0"
 SOURCE = TopicPartition(INPUT, 0)
 TARGET = TopicPartition(OUTPUT, 0)
-EXACT = [each for each in MODES if each[1] == "exactly_once"]
+EXACT_MODES = [each for each in MODES if each[1] == "exactly_once"]
 
 
 class Story:
@@ -126,7 +126,7 @@ def test_a_transaction_that_is_under_way_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("where", PLACES)
-@pytest.mark.parametrize("mode", EXACT, ids="-".join)
+@pytest.mark.parametrize("mode", EXACT_MODES, ids="-".join)
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_job_whose_first_transaction_loses_its_markers_goes_on_without_an_operator(
     partitions: int, mode: tuple[str, str], where: str
@@ -146,7 +146,7 @@ def test_a_job_whose_first_transaction_loses_its_markers_goes_on_without_an_oper
 
 
 @pytest.mark.parametrize("following", MODES, ids="-".join)
-@pytest.mark.parametrize("mode", EXACT, ids="-".join)
+@pytest.mark.parametrize("mode", EXACT_MODES, ids="-".join)
 def test_outputs_that_hang_at_the_end_of_a_run_are_ended_by_the_next_one_in_either_delivery(
     mode: tuple[str, str], following: tuple[str, str]
 ) -> None:

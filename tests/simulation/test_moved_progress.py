@@ -79,22 +79,17 @@ def test_a_run_that_is_told_to_goes_on_where_somebody_set_the_group(
 def test_progress_that_is_moved_back_while_leases_are_at_work_ends_the_run_and_repeats_nothing() -> None:
     """A task reads it for a new producer, and the next round tells."""
     history = History(partitions=3)
-
-    def produce(count: int) -> None:
-        for partition in history.partitions:
-            history.produce(partition, count, is_slow=partition == 0)
-
-    produce(2)
+    history.produce_everywhere(2)
     history.advance_to(history.start(*PLAIN, is_endless=True), "done", 2)
-    produce(8)
+    history.produce_everywhere(8)
     history.finish(history.start("parallel", "exactly_once"))
-    produce(4)
+    history.produce_everywhere(4)
     run = history.start("parallel", "exactly_once", is_endless=True)
     history.advance_to(run, "done")
     history.advance(run, 30)
     history.move(1, -3)
     for _ in range(3):
-        produce(1)
+        history.produce_everywhere(1)
         history.advance(run, 150)
         history.check()
     assert run.name_of_end == "ProgressLost"

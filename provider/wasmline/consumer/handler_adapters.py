@@ -85,12 +85,10 @@ class _ThreadHandler:
         except Exception as error:
             text = f"a thread's handler cannot be created: {type(error).__name__}: {reason_of(error)}"
             raise HandlerBroken(text) from error
+        self._call = _synchronous(self._handle, single=False)
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
-        try:
-            return _result(self._handle(records), len(records))
-        except RecordsFailed as error:
-            return _partial_result(error, len(records))
+        return self._call(records)
 
     def handle_columns(self, columns: RecordColumns) -> ColumnResult:
         """Return the result of records as columns."""

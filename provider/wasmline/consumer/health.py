@@ -75,9 +75,9 @@ class Counters:
     """Counts of a consumer since its start."""
 
     records: int = 0
-    """Records that a handler finished."""
+    """Records that a handler finished, without those that were dead-lettered; PartitionCounters have these, too."""
     failures: int = 0
-    """Attempts that failed."""
+    """Attempts that failed; a list that failed as a whole is one."""
     given_up: int = 0
     """Records that were dead-lettered."""
     batches: int = 0

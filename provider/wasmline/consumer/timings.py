@@ -24,8 +24,8 @@ class Timings:
     """Seconds that a request for the health waits for the control loop."""
 
     check_interval_s: float = 0.25
-    """Seconds between two checks for timed-out calls and stalled partitions, and that a call has to end once it is
-    cancelled."""
+    """Seconds between two checks for timed-out calls and stalled partitions, and for which a call may exceed its limit
+    before it counts as timed out."""
 
     # -- the end of a partition, or of the consumer ------------------------------------------------------------------
 

@@ -49,15 +49,17 @@ SELF_TEST_LENGTH = 24
 """A length at which the client's own methods never returned metadata unchanged."""
 
 SELF_TEST_ATTEMPTS = 2
-"""Self-tests where the commit is gone: it expires while a process stands still for longer than the retention."""
+"""Attempts in all. Another follows where the commit is gone: it expires while a process stands still for longer than
+the retention."""
 
 
 class CommittedOffsetStore(Protocol):
     """Reads and writes a group's committed offsets.
 
     Errors are the client's KafkaException, with librdkafka's code and flags ``retriable``, ``txn_requires_abort`` and
-    ``fatal``; ``wasmline.kafka.error_mapping.mapped`` translates them. A closed client raises ClientClosed. Times are
-    in seconds. Several threads may call at once; ``wasmline.kafka.librdkafka_ctypes.close`` closes a client in use.
+    ``fatal``; ``wasmline.kafka.error_mapping.translate_errors`` translates them. A closed client raises ClientClosed.
+    Times are in seconds. Several threads may call at once; ``wasmline.kafka.librdkafka_ctypes.close`` closes a client
+    in use.
     """
 
     keeps_metadata: bool

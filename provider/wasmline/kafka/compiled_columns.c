@@ -448,8 +448,8 @@ static int topic_error(void) {
   return error ? error : INVALID_ARGUMENT;
 }
 
-// Passes outputs to the client until its queue is full or it has all of them. topics: the names of the outputs, and
-// room for as many handles. Returns the number of rows that it does not have.
+// Passes outputs to the client until its queue is full or it has all of them. names: of the output topics, by number.
+// topics: room for as many handles. Returns the number of rows that it does not have.
 EXPORTED int64_t wasmline_write(struct writing *writing, void *client, const char **names, void **topics, int count) {
   memset(topics, 0, count * sizeof(void *));
   for (; writing->next < writing->rows; writing->next++) {

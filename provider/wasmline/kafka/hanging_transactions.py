@@ -93,13 +93,13 @@ def require_no_hanging_transaction(config: KafkaConfig, group: str, *, timeout: 
             _require_none_on(config, requests, partition, why)
 
 
-def require_readable(config: KafkaConfig, partition: TopicPartition, *, timeout: float = REQUESTS_TIMEOUT_S) -> None:
+def require_readable(config: KafkaConfig, partition: TopicPartition) -> None:
     """Raise HangingTransaction where a transaction hangs on a partition that could not be read to its end.
 
     Where that cannot be found out, a warning says so.
     """
     try:
-        with TransactionRequests(config, timeout) as requests:
+        with TransactionRequests(config, REQUESTS_TIMEOUT_S) as requests:
             _require_none_on(config, requests, partition, "its transactional id belongs to another client")
     except HangingTransaction:
         raise

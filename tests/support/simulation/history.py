@@ -257,6 +257,11 @@ class History:
     def partitions(self) -> range:
         return range(len(self.cluster.topic(INPUT).logs))
 
+    def produce_everywhere(self, count: int, *, slow: int | None = 0) -> None:
+        """Write records to each partition; those of one take their time."""
+        for partition in self.partitions:
+            self.produce(partition, count, is_slow=partition == slow)
+
     @_counted
     def produce(self, partition: int, count: int, *, fate: str = "plain", is_slow: bool = False) -> None:
         """Write records, plainly or in a transaction that is committed or aborted; some may take their time."""

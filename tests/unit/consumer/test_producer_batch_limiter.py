@@ -85,5 +85,5 @@ def test_brokers_that_do_not_answer_are_asked_for_limits_once_and_hold_no_other_
     limiter = topic_limits.ProducerBatchLimiter(KafkaConfig({"bootstrap.servers": "nowhere:1"}))
     client = Producer({"bootstrap.servers": "nowhere:1", "log_level": 0})
     waiting: dict[str, int] = {}
-    assert all(limiter.flush_if_full(client, at(0), waiting) for _ in range(100))
+    assert all(limiter.flush_if_full(client, at(0), waiting, 1.0) for _ in range(100))
     assert asked == [["out"]]

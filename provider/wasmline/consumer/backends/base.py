@@ -71,7 +71,10 @@ class Source(Protocol):
         """Continue at these offsets."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return the committed progress, once no open transaction can change it; absent: no commit."""
+        """Return the committed progress, once no open transaction can change it; absent: no commit.
+
+        Raises BrokerUnavailable, and HangingTransaction or HangingTransactionEnded where markers were lost.
+        """
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the beginning offsets of these partitions, from the cluster."""
@@ -125,7 +128,10 @@ class Transactions(Protocol):
     """Writes outputs, offsets and maps, all or none, one transaction for each input partition or virtual shard."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Become the owner of these partitions: every earlier owner is fenced."""
+        """Become the owner of these partitions: every earlier owner is fenced.
+
+        Raises ProducerFenced if there is another owner meanwhile, UnsafeBroker, and the errors of ``Source.committed``.
+        """
 
     def begin(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output | OutputColumns], CommittedOffset]]

@@ -23,7 +23,7 @@ SLOW_STABLE_READ_S = 0.3
 """Seconds after which a stable read counts as waiting."""
 
 PROBE_ATTEMPTS = 2
-"""Probes whose transaction timed out: the process stood still for that long."""
+"""Attempts in all. Another follows where the transaction timed out: the process stood still for that long."""
 
 
 def require_exactly_once(

@@ -79,8 +79,8 @@ RETRY_INTERVAL_S = 0.01
 EVENT_INTERVAL_S = 0.02
 """Seconds between two looks for events of the group, while records are awaited elsewhere."""
 
-MAX_COMPILED_RECORDS = 20_000
-"""Records that one poll returns as columns, at most."""
+READER_CAPACITY = 10_000
+"""Records that one poll returns as columns, at most: the control loop asks for no more."""
 
 TRUNCATED = re.compile(r"truncation detected.* end offset is (\d+)")
 """librdkafka's report of a log that ends, on a new leader, below the last record read (KIP-320)."""
@@ -167,7 +167,7 @@ class GroupSource:
             if self.compiled is not None:
                 from wasmline.kafka.compiled_columns import ColumnReader
 
-                self._reader = ColumnReader(self.compiled, self._opened, MAX_COMPILED_RECORDS)
+                self._reader = ColumnReader(self.compiled, self._opened, READER_CAPACITY)
         return self._opened
 
     @property

@@ -28,9 +28,6 @@ FRAME_BYTES = 128
 MIN_BATCH_BYTES = 1_000
 """Bytes of a batch below which no limit is guessed."""
 
-BATCH_TIMEOUT_S = 60.0
-"""Maximum seconds of a batch: no less than the producer's ``delivery.timeout.ms``."""
-
 LIMITS_REFRESH_S = 60.0
 """Seconds until a topic's limits are read again: the writing thread waits meanwhile, and does not poll."""
 
@@ -135,9 +132,7 @@ class ProducerBatchLimiter:
                 self._limits.pop(topic, None)
                 self._asked.pop(topic, None)
 
-    def flush_if_full(
-        self, client: Producer, output: Output, waiting: dict[str, int], timeout: float = BATCH_TIMEOUT_S
-    ) -> bool:
+    def flush_if_full(self, client: Producer, output: Output, waiting: dict[str, int], timeout: float) -> bool:
         """Flush ``client`` if ``output`` may not join the current batch; ``waiting`` are its bytes by topic.
 
         Return whether there is capacity: False if the current batch was not accepted within ``timeout`` seconds. Raises
