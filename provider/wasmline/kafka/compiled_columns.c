@@ -64,7 +64,7 @@ EXPORTED void wasmline_bind(const struct functions *functions) { kafka = *functi
 struct part {  // shared; the records of one partition, in their order
   void *topic;
   int32_t partition;
-  int64_t first, rows;  // of the sorted messages
+  int64_t next, rows;  // next: where its next message is sorted to
   int64_t key_bytes, value_bytes, headers, name_bytes, header_bytes;
   struct ArrowArray columns;  // a batch of RECORD_SCHEMA
 };
@@ -271,12 +271,12 @@ static int make_columns(struct reading *reading, int64_t count) {
   }
   reading->messages_found = records;
   for (int64_t i = 0; i < reading->parts_found; i++) {
-    reading->parts[i].first = first;
+    reading->parts[i].next = first;
     first += reading->parts[i].rows;
   }
-  for (int64_t i = 0; i < records; i++) reading->sorted[reading->parts[reading->part_of[i]].first++] = messages[i];
+  for (int64_t i = 0; i < records; i++) reading->sorted[reading->parts[reading->part_of[i]].next++] = messages[i];
   for (int64_t i = 0; i < reading->parts_found; i++)
-    if (fill(&reading->parts[i], reading->sorted + reading->parts[i].first - reading->parts[i].rows)) return NO_MEMORY;
+    if (fill(&reading->parts[i], reading->sorted + reading->parts[i].next - reading->parts[i].rows)) return NO_MEMORY;
   return 0;
 }
 
@@ -326,7 +326,7 @@ struct writing {  // the outputs of one call
   _Atomic int64_t holders; // rows whose delivery is not known, and Python
   _Atomic int64_t failures;
   struct ArrowArray outputs;  // a batch of TIMED_OUTPUT_SCHEMA, until the client has all of it
-  struct reading *trial;      // where the client's messages are copied to when their delivery is known, or NULL
+  struct reading *capture;      // where the client's messages are copied to when their delivery is known, or NULL
   struct slot slots[];
 };
 
@@ -372,12 +372,12 @@ static int note_delivery(void *client, struct message *message, void *unused) {
   if (!(opaque & 1)) return 0;
   struct slot *slot = (struct slot *)(opaque - 1);
   message->opaque = NULL;
-  struct reading *trial = slot->writing->trial;
-  if (trial && !trial->parts_found) {
+  struct reading *capture = slot->writing->capture;
+  if (capture && !capture->parts_found) {
     int error = message->error;
     message->error = 0;
-    trial->messages[0] = message;
-    make_columns(trial, 1);
+    capture->messages[0] = message;
+    make_columns(capture, 1);
     message->error = error;
   }
   answer(slot, message->error);
@@ -396,12 +396,12 @@ EXPORTED int conf_init(void *conf, void **unused, char *reason, size_t size) {
 }
 
 // Takes the outputs over; returns NULL if there is no memory.
-EXPORTED struct writing *wasmline_writing_new(struct ArrowArray *outputs, struct reading *trial) {
+EXPORTED struct writing *wasmline_writing_new(struct ArrowArray *outputs, struct reading *capture) {
   struct writing *writing = calloc(1, sizeof(struct writing) + outputs->length * sizeof(struct slot));
   if (!writing) return NULL;
   writing->rows = outputs->length;
   writing->outputs = *outputs;
-  writing->trial = trial;
+  writing->capture = capture;
   outputs->release = NULL;
   atomic_init(&writing->holders, writing->rows + 1);
   return writing;

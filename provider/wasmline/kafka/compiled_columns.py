@@ -84,7 +84,7 @@ class _Part(ctypes.Structure):
         ("partition", ctypes.c_int32),
         *(
             (name, ctypes.c_int64)
-            for name in ("first", "rows", "key_bytes", "value_bytes", "headers", "name_bytes", "header_bytes")
+            for name in ("next", "rows", "key_bytes", "value_bytes", "headers", "name_bytes", "header_bytes")
         ),
         ("columns", _ArrowArray),
     ]
@@ -208,7 +208,7 @@ class CompiledColumns:
             written = pa.RecordBatch.from_arrays(arrays, schema=TIMED_OUTPUT_SCHEMA)
             reading = self["reading_new"](1)
             try:
-                writer = CompiledWriter(self, written, ["trial"], trial=reading)
+                writer = CompiledWriter(self, written, ["trial"], capture=reading)
                 is_passed = writer.write(client)
                 client.purge()
                 client.poll(0)
@@ -319,9 +319,12 @@ class CompiledWriter:
         outputs: pa.RecordBatch,
         topics: Sequence[str],
         *,
-        trial: ctypes._Pointer[_Reading] | None = None,
+        capture: ctypes._Pointer[_Reading] | None = None,
     ) -> None:
-        """outputs: a batch of TIMED_OUTPUT_SCHEMA, whose column ``output`` is an index into ``topics``."""
+        """outputs: a batch of TIMED_OUTPUT_SCHEMA, whose column ``output`` is an index into ``topics``.
+
+        capture: where the first message is copied to when its delivery is known.
+        """
         if not outputs.schema.equals(TIMED_OUTPUT_SCHEMA):
             raise TypeError(f"outputs have the columns of TIMED_OUTPUT_SCHEMA, not {outputs.schema}")
         self._library = library
@@ -329,7 +332,7 @@ class CompiledWriter:
         self._topics = (ctypes.c_void_p * len(topics))()
         exported = _ArrowArray()
         outputs._export_to_c(ctypes.addressof(exported))
-        self._writing = library["writing_new"](ctypes.byref(exported), trial)
+        self._writing = library["writing_new"](ctypes.byref(exported), capture)
         if not self._writing:
             pa.RecordBatch._import_from_c(ctypes.addressof(exported), TIMED_OUTPUT_SCHEMA)  # releases it
             raise MemoryError(f"no memory to write {len(outputs)} records")

@@ -71,7 +71,7 @@ inline bool same(std::string_view one, std::string_view other) {
   return detail::load_eight(first + size - 8) == detail::load_eight(second + size - 8);
 }
 
-// Returns where `letter` first stands in `text`, or the text's size. It likes text that goes on behind the letter.
+// Returns where `letter` first stands in `text`, or the text's size. Fastest where text continues behind the letter.
 inline std::size_t position(std::string_view text, char letter) {
   const std::uint64_t pattern = detail::repeated(static_cast<unsigned char>(letter));
   std::size_t at = 0;

@@ -101,15 +101,15 @@ inline bool append_plain(std::string& out, std::string_view opening, std::string
   return plain;
 }
 
-inline void append_escaped(std::string& out, unsigned char control) {
+inline void append_escaped(std::string& out, unsigned char byte) {
   constexpr std::string_view hex = "0123456789abcdef";
-  switch (control) {
+  switch (byte) {
     case '"': out += "\\\""; break;
     case '\\': out += "\\\\"; break;
     case '\n': out += "\\n"; break;
     case '\r': out += "\\r"; break;
     case '\t': out += "\\t"; break;
-    default: ((out += "\\u00") += hex[control >> 4]) += hex[control & 0xF];
+    default: ((out += "\\u00") += hex[byte >> 4]) += hex[byte & 0xF];
   }
 }
 
