@@ -19,7 +19,7 @@ from support.simulation.clients import MOMENTS
 from support.simulation.history import COUNTS, MODES, PLACES, History, Run, Violation
 
 EXACT_MODES = [each for each in MODES if each[1] == "exactly_once"]
-BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]
+BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_or_thaw_driver"]
 FATES = ["plain", "committed", "aborted"]
 CHANGES = [
     *("visit", "leave", "pause", "resume", "redeploy", "repair", "add_partition", "lose_checkpoints", "forget_group"),
@@ -254,7 +254,7 @@ class Jobs(RuleBasedStateMachine):
         if isinstance(how, int):
             self.history.move(partition, how)
         else:
-            self.history.retain(partition, how)
+            self.history.apply_retention(partition, how)
 
     def alive(self, number: int) -> Run:
         alive = self.history.alive

@@ -200,7 +200,7 @@ def test_a_task_of_the_run_before_is_no_stranger_who_moves_progress_between_two_
         history.advance(newer, 1)
     progress, partition = history.cluster.group(GROUP).committed, TopicPartition(INPUT, 0)
     assert progress[partition].offset == 3
-    history.freeze_driver(older)
+    history.freeze_or_thaw_driver(older)
     history.advance(older, 400)
     assert progress[partition].offset == 5
     history.finish(newer)

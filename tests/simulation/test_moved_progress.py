@@ -121,7 +121,7 @@ def test_retention_that_overtakes_a_batch_at_work_is_named(delivery: str, steps:
     history.produce(0, 5)
     run = history.start("microbatch", delivery)
     history.advance_into_task(run, steps)
-    history.retain(0, 1.0)
+    history.apply_retention(0, 1.0)
     if not run.is_over:
         history.finish(run)
     assert run.name_of_end in ("succeeded", "OffsetOutOfRange")

@@ -278,14 +278,14 @@ class History:
             writer.commit() if fate == "committed" else writer.abort()
 
     @_counted
-    def retain(self, partition: int, share: float) -> None:
+    def apply_retention(self, partition: int, share: float) -> None:
         """Remove the oldest records of a partition, as retention does; what no run has seen is nobody's loss."""
         number = partition % len(self.partitions)
         log = self.cluster.log(TopicPartition(INPUT, number))
         self.cluster.delete_records(TopicPartition(INPUT, number), log.start + int((log.end - log.start) * share))
         if not any(run.has_begun and run.topic == self._topics and number in run.ends for run in self.runs):
             self.due -= {each for each in self.due if each.partition == number and each.offset < log.start}
-        self._note("retain")
+        self._note("retention")
 
     @_counted
     def add_partition(self) -> None:
@@ -458,8 +458,8 @@ class History:
         zombie.freeze(self.runtime.seconds)
 
     @_counted
-    def freeze_driver(self, run: Run) -> None:
-        """Let a run's driver stand still, whose tasks go on, or let it go on."""
+    def freeze_or_thaw_driver(self, run: Run) -> None:
+        """Let a run's driver stand still, whose tasks go on; or go on, if it stands still."""
         if run.process.is_frozen:
             run.process.thaw(self.runtime.seconds)
         else:
@@ -977,7 +977,7 @@ class History:
         overslept = self._is_since(run, "sleep") and not run.has_begun
         expected = {
             "ProgressLost": self._may_fail_of(run, "lose"),
-            "OffsetOutOfRange": self._may_fail_of(run, "retain")
+            "OffsetOutOfRange": self._may_fail_of(run, "retention")
             or any(each.offset < self._start(each.partition) for each in self.missing()),
             "GroupInUse": self.visitor is not None or self._is_since(run, "visit"),
             "DeploymentPaused": self._may_fail_of(run, "pause"),
