@@ -261,13 +261,15 @@ def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_lon
     assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_record(
-    work: WorkManager, mailbox: Mailbox
+    workers: int, work: WorkManager, mailbox: Mailbox
 ) -> None:
-    """A cancel scope that fires as its call returns."""
+    """A cancel scope that fires as its call returns, while the next record of the worker waits."""
     handled: list[int] = []
 
     async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
+        await asyncio.sleep(0)  # it would meet a cancellation of the call before
         handled.append(records[0].offset)
         if records[0].offset % 2 == 0:
             task = asyncio.current_task()
@@ -275,7 +277,7 @@ def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_
             task.cancel()
         return BatchResult()
 
-    engine = AsyncioExecutor(handle, 2, 4, mailbox)
+    engine = AsyncioExecutor(handle, workers, 4, mailbox)
     for _ in range(6):
         engine.submit(taken(work, 2))
         assert [type(batch.result) for batch in got(mailbox, 2)] == [BatchResult, BatchResult]

@@ -18,8 +18,8 @@ from wasmline.topic_partitions import TopicPartition
 PARTITION = TopicPartition("orders", 3)
 BUSY = PartitionHealth(
     partition=PARTITION, next_commit=100, lag=50, queued=20, in_flight=5, buffered_bytes=4_096, incompletes=30,
-    oldest=(100, 1_700_000_000_500), paused=True, blocked=False, failing_keys=1, stuck_keys=1, oldest_in_flight=8.0,
-    timed_out_calls=2, stalled_seconds=12.5,
+    oldest=(100, 1_700_000_000_500), paused=True, blocked=False, failing_keys=100, stuck_keys=110,
+    oldest_in_flight=12.0, timed_out_calls=2, stalled_seconds=12.5,
     counts=PartitionCounters(hangs=2, aborts=3, lost_offsets=4, committed_at=1_700_000_100.25),
 )  # fmt: skip
 NEW = PartitionHealth(
@@ -75,10 +75,10 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_partitions_paused", ""): 1,
         ("pc_inflight_records", ""): 5,
         ("pc_waiting_records", ""): 20,
-        ("pc_held_up_keys", ""): 1,
-        ("pc_stuck_keys", ""): 1,
+        ("pc_held_up_keys", ""): 100,
+        ("pc_stuck_keys", ""): 110,
         ("pc_timed_out_calls", ""): 2,
-        ("pc_oldest_inflight_seconds", ""): 8.0,
+        ("pc_oldest_inflight_seconds", ""): 12.0,
     }
     assert {key: found[key] for key in found if key[1] == "orders-3"} == {
         ("pc_partition_incomplete_offsets", "orders-3"): 30,

@@ -50,7 +50,7 @@ class AtLeastOnceCommitter(Committer):
         self._last: dict[PartitionWork, dict[Hashable, _OutputAcks]] = defaultdict(dict)
         """The last delivery of each shard that is not complete."""
         self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
-        """Dead dead_letters of records with a rejected output."""
+        """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
         """Why nothing can be written in place of a rejected output."""
 
