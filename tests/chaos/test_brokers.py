@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from support.chaos.consumer_group import ENDS, EXACTLY_ONCE, TIMEOUT_S, ConsumerHarness
-from support.rounds import resuming, rounds
+from support.rounds import BROKER_RESUME_LIMIT_S, resuming, rounds
 from wasmline.kafka import read_to_end
 from wasmline.kafka.hanging_transactions import Ended, end_hanging
 from wasmline.kafka.transaction_log import TRANSACTION_STATE, Decision
@@ -41,7 +41,8 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
             harness.ledger.cut_off()
             ENDS[number % 2](cluster.local, node)
             harness.produce(500)
-            harness.wait(500)
+            with resuming(BROKER_RESUME_LIMIT_S):
+                harness.wait(500)
             cluster.local.start_node(node)
             harness.wait(1_500)
             harness.ledger.back()
@@ -97,7 +98,7 @@ def test_the_only_broker_is_restarted(
             harness.ledger.cut_off()
             ENDS[number % 2](stoppable_kafka.local, 1)
             stoppable_kafka.local.start_node(1)
-            with resuming():
+            with resuming(BROKER_RESUME_LIMIT_S):
                 harness.wait(1)
             harness.wait(1_000)
             harness.ledger.back()

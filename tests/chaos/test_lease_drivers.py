@@ -30,7 +30,6 @@ def test_a_task_that_is_killed_is_tried_again_on_a_plain_local_master(kafka: Run
         assert running.wait(TIMEOUT_S) == 0
 
 
-@pytest.mark.long
 def test_a_driver_that_is_killed_goes_on_from_its_checkpoint(kafka: RunningKafka, tmp_path: Path) -> None:
     with LeaseHarness(kafka.config, tmp_path, **EXACTLY_ONCE) as harness:
         for _ in rounds():

@@ -16,6 +16,10 @@ ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 """How often each scenario repeats what it does to the members, the tasks or the brokers."""
 
 
+BROKER_RESUME_LIMIT_S = 20.0
+"""Seconds within which work goes on after a broker has gone or come back; held in long runs, which are alone."""
+
+
 @dataclass(slots=True)
 class Scenario:
     """What one scenario went through: ``slowest`` in seconds, negative where nothing stood still."""
@@ -43,17 +47,18 @@ def rounds(count: int = ROUNDS) -> Iterator[int]:
 
 
 @contextmanager
-def resuming() -> Iterator[None]:
-    """Take the time until work goes on."""
+def resuming(limit: float | None = None) -> Iterator[None]:
+    """Take the time until work goes on, as ``resumed_after`` does."""
     began = time.monotonic()
     yield
-    resumed_after(time.monotonic() - began)
+    resumed_after(time.monotonic() - began, limit)
 
 
-def resumed_after(seconds: float) -> None:
-    """Take note of how long work stood still."""
+def resumed_after(seconds: float, limit: float | None = None) -> None:
+    """Take note of how long work stood still; in several rounds, see that this is within ``limit`` seconds."""
     scenario = _scenario()
     scenario.slowest = max(scenario.slowest, seconds)
+    assert limit is None or ROUNDS == 1 or seconds <= limit, f"work stood still for {seconds:.1f} s"
 
 
 def stopped_for_operator() -> None:

@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from support.leases.lease_harness import LeaseHarness
 from support.record_traffic import Feed, Record, Watch
@@ -39,8 +41,8 @@ class OutageTimer:
         self._newest[partition] = max(offset, self._newest.get(partition, -1))
         self._times[partition].append(now)
 
-    def after(self, fault: Callable[[], object]) -> None:
-        """Do something to the job, and see outputs of what was written since then."""
+    def after(self, fault: Callable[[], object], limit: float | None = None) -> None:
+        """Do something to the job, and see outputs of what was written since then, as ``resumed_after`` does."""
         began = time.time()
         fault()
         before = self._last_written()
@@ -55,7 +57,7 @@ class OutageTimer:
             for before, after in pairwise([began, *(each for each in list(times) if each > began)])
         )
         self._seconds.append(stall)
-        resumed_after(stall)
+        resumed_after(stall, limit)
 
     def go_on(self) -> None:
         """See the output of what was written last to each partition."""
@@ -76,6 +78,15 @@ class OutageTimer:
         """Print how long they were, whether or not output is captured."""
         with capsys.disabled():
             sys.stdout.write(f" seconds without an output: {', '.join(f'{each:.1f}' for each in self._seconds)} ")
+
+
+def in_sync(client: AdminClient) -> bool:
+    """Say whether every partition has all its replicas: only then can it do without any one of them."""
+    try:
+        topics = client.list_topics(timeout=10).topics.values()
+    except KafkaException:
+        return False  # it asked the broker that had only just gone, or come back
+    return all(len(each.isrs) == len(each.replicas) for topic in topics for each in topic.partitions.values())
 
 
 @contextmanager
