@@ -239,10 +239,12 @@ class Jobs(RuleBasedStateMachine):
         run = self.alive(number) if self.history.alive else self.history.start(*mode)
         self.history.lose_markers(run, where, 10 * steps)
 
+    @precondition(lambda self: bool(self.history.runs))  # before, most of them change nothing
     @rule(what=st.sampled_from(CHANGES))
     def change(self, what: str) -> None:
         getattr(self.history, what)()
 
+    @precondition(lambda self: bool(self.history.runs))
     @rule(days=st.sampled_from(DAYS))
     def pass_days(self, days: float) -> None:
         self.history.pass_days(days)

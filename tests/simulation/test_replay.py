@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from simulation.simulate import fails
+from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
+from support.simulation.history import INPUT, History, Run, Violation
 
 SIMULATE = Path(__file__).with_name("simulate.py")
 
@@ -22,3 +29,20 @@ def test_a_seed_does_again_what_it_did_whatever_order_its_sets_have() -> None:
         for order in ("1", "2")
     }
     assert len(traces) == 1
+
+
+def test_a_seed_that_fails_is_printed_as_its_shortest_history(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fault that is planted: a run crashes, and there are records, which one step can do."""
+
+    def crash(history: History, _: Run) -> None:
+        if history.cluster.records(INPUT):
+            raise Violation("planted")
+
+    monkeypatch.setattr(History, "crash", crash)
+    assert fails(1, shrinks=True)
+    told = capsys.readouterr()
+    assert re.findall(r"^state\.(\w+)\(", told.err, re.MULTILINE) == ["begin", "holds", "crash_at", "teardown"]
+    assert "planted" in told.err
+    assert "SEED=1" in told.out
