@@ -313,7 +313,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.pipeline.group_progress": {
         "correct": "reset_offsets",
         "progress_transactions": "offset_transactions",
-        "settle": "ensure_committed_offsets",
+        "settle": "begin_added_partitions",
         "stable_progress": "wasmline.job_offsets.committed_offset_reader:stable_offsets",
     },
     "wasmline.pipeline.lease": {"Tenure": "LeaseValidity"},

@@ -38,6 +38,45 @@ def test_a_switch_that_is_refused_does_not_change_where_the_job_goes_on() -> Non
     run(history, PLAIN, 0)
 
 
+@pytest.mark.parametrize("between", [None, PLAIN, EXACT], ids=str)
+def test_a_task_is_fenced_whatever_has_run_on_other_topics_since(between: tuple[str, str] | None) -> None:
+    """A run at least once follows one exactly once, of which a task stands still with its transaction open."""
+    history = History(partitions=1)
+    history.cluster.create("other", 1)
+    history.produce(0, 5)
+    older = history.start(*EXACT)
+    history.advance_into_task(older, 0)
+    history.advance_to(older, "write")
+    history.freeze_worker(older)
+    history.crash(older)
+    if between is not None:
+        due, history.due = history.due, set()
+        history.redeploy("other")
+        history.finish(history.start(*between))
+        history.redeploy()
+        history.due = due
+    newer = history.start(*PLAIN, is_endless=True)
+    history.advance(newer, 1_200)
+    history.wake(history.zombies[0], 400)
+    history.check()
+    assert [history.times(Place(0, offset, 0)) for offset in range(5)] == [1] * 5
+
+
+def test_a_run_that_is_refused_because_of_a_visitor_takes_no_job_over_that_others_did_on_a_topic_before() -> None:
+    history = History(partitions=1)
+    history.produce(0, 3)
+    older = history.start(*EXACT, is_endless=True)
+    history.advance(older, 1_500)
+    history.crash(older)
+    history.recreate_topic()
+    history.produce(0, 3)
+    history.visit()
+    before = history._last_claim()
+    refused = history.start(*PLAIN)
+    history.finish(refused)
+    assert (refused.name_of_end, history._last_claim()) == ("GroupInUse", before)
+
+
 def test_a_run_at_least_once_does_not_begin_anew_where_the_group_forgot_what_was_done_exactly_once() -> None:
     history = History(partitions=1, starting="latest")
     run(history, EXACT, 0)

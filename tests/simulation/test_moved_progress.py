@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
+from support.simulation import world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import MODES, History, Place
+from support.simulation.history import GROUP, INPUT, MODES, History, Place
+from wasmline.errors import HandlerBroken
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 PLAIN = "microbatch", "at_least_once"
+EXACT = "microbatch", "exactly_once"
+LEASES = "parallel", "at_least_once"
+EXACT_LEASES = "parallel", "exactly_once"
 
 
 @pytest.mark.parametrize("by", [-2, 2], ids=["back", "ahead"])
@@ -74,6 +82,102 @@ def test_a_run_that_is_told_to_goes_on_where_somebody_set_the_group(
     assert [run.name_of_end for run in history.runs] == ["succeeded"] * 3
     times = [history.times(Place(0, offset, 0)) for offset in range(10)]
     assert times == [1, 1, *([2] * 3 if to == 2 else [1] * 3), *([0] * 3 if to == 8 else [1] * 3), 1, 1]
+
+
+@pytest.mark.parametrize("mode", MODES, ids=" ".join)
+@pytest.mark.parametrize("before", MODES, ids=" ".join)
+def test_what_others_commit_for_an_added_partition_is_noticed_or_set_right(
+    before: tuple[str, str], mode: tuple[str, str]
+) -> None:
+    history = History(partitions=1)
+    history.produce(0, 3)
+    history.finish(history.start(*before))
+    history.add_partition()
+    history.produce(1, 5)
+    history.move(1, 5)
+    run = history.start(*mode)
+    history.finish(run)
+    assert run.name_of_end == ("succeeded" if before == PLAIN else "ProgressLost")
+    assert len(history.missing()) == (0 if before == PLAIN else 5)
+
+
+@pytest.mark.parametrize("mode", [EXACT, LEASES, EXACT_LEASES], ids=" ".join)
+def test_what_others_commit_for_a_partition_that_a_run_does_not_know_yet_ends_it(mode: tuple[str, str]) -> None:
+    history = History(partitions=1)
+    history.produce(0, 3)
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 1_500)
+    history.add_partition()
+    history.produce(1, 5)
+    history.cluster.commit(GROUP, {TopicPartition(INPUT, 1): CommittedOffset(5)})
+    history._note("lose")
+    history.advance(run, 3_000)
+    assert run.name_of_end == "ProgressLost"
+
+
+@pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids=" ".join)
+@pytest.mark.parametrize("to", [1, 5])
+def test_progress_that_is_moved_after_a_lease_has_paused_its_deployment_is_noticed(
+    mode: tuple[str, str], to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(partitions=1)
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 400)
+    history.produce(0, 3)
+    history.advance(run, 600)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.Guest, "parts", Mock(side_effect=HandlerBroken("broken")))
+        history.produce(0, 3)
+        history.advance(run, 600)
+    history.cluster.commit(GROUP, {TopicPartition(INPUT, 0): CommittedOffset(to)})
+    history._note("lose")
+    history.redeploy()
+    history.advance(run, 1_500)
+    assert run.name_of_end == "ProgressLost"
+
+
+def test_progress_that_is_lost_is_told_as_it_was_last() -> None:
+    """Not as it was when the run was planned, or the last round began."""
+    history = History(partitions=1)
+    history.produce(0, 3)
+    run = history.start(*EXACT_LEASES, is_endless=True)
+    history.advance(run, 1_500)
+    history.forget_group()
+    history.redeploy()
+    history.advance(run, 3_000)
+    assert run.report is not None
+    assert run.name_of_end == "ProgressLost"
+    assert "--topic in:0 --to-offset 3)" in run.report.message
+
+
+@pytest.mark.parametrize("mode", [EXACT, LEASES, EXACT_LEASES], ids=" ".join)
+@pytest.mark.parametrize("moment", ["write", "send", "commit"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_task_of_an_older_topic_commits_nothing_for_a_partition_that_is_added_to_the_newer_one(
+    mode: tuple[str, str], moment: str, is_known: bool
+) -> None:
+    """It stands still in a transaction while the topic is recreated with fewer partitions, and one is added."""
+    history = History(partitions=2)
+    history.produce(0, 3)
+    history.finish(history.start(*EXACT))
+    history.produce(1, 5)
+    older = history.start(*EXACT)
+    history.advance_into_task(older, 0)
+    history.advance_to(older, moment)
+    history.freeze_worker(older)
+    history.crash(older)
+    history.recreate_topic(partitions=1)
+    history.produce(0, 3)
+    newer = history.start(*mode, is_endless=True)
+    history.advance(newer, 1_500)
+    history.add_partition()
+    history.produce(1, 5)
+    if is_known:
+        history.advance(newer, 1_500)
+    history.wake(history.zombies[0], 200)
+    history.advance(newer, 3_000)
+    history.check()
+    assert (newer.name_of_end, history.missing()) == ("running", set())
 
 
 def test_progress_that_is_moved_back_while_leases_are_at_work_ends_the_run_and_repeats_nothing() -> None:

@@ -8,7 +8,7 @@ from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
 from wasmline.job_offsets.committed_offset_reader import progress_lost_error
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_specs import JobSpec, stream_of
-from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id, virtual_shards
 
@@ -57,17 +57,36 @@ def reset_offsets(
         transactions.close()
 
 
-def ensure_committed_offsets(config: KafkaConfig, group: str, topic: str, *, known: int) -> dict[int, int]:
-    """Ensure that every partition of a topic has progress in the group, and return it.
+def fence(config: KafkaConfig, job: JobSpec, topic: str, partitions: Collection[int]) -> None:
+    """Abort the open transactions of these partitions' earlier producers, which commit nothing any more."""
+    transactions = offset_transactions(config, job, topic, partitions)
+    try:
+        for shard in virtual_shards(partitions):
+            with transactions.open([TopicPartition(topic, each) for each in shard]):
+                pass
+    finally:
+        transactions.close()
 
-    ``known`` partitions must have it. The others were added later, and begin at their beginning. Raises ProgressLost.
+
+def begin_added_partitions(
+    config: KafkaConfig, job: JobSpec, topic: str, added: Mapping[int, int], require_newest: Callable[[], None]
+) -> dict[int, int]:
+    """Return the offsets at which partitions continue that were added to a topic, once the group has them.
+
+    ``added``: their beginning offsets. With exactly-once, earlier producers of their transactional ids are fenced
+    before: an older topic of this name may have had such a partition. Raises ProgressLost if the group has gone beyond
+    their beginning, unless the job goes on where the group is.
     """
+    stream = stream_of(job)
+    if stream.delivery == "exactly_once":
+        fence(config, job, topic, added)
     groups = ConsumerGroups(config)
-    committed = groups.committed(group, topic)
-    for partition in range(known):
-        if partition not in committed:
-            raise progress_lost_error(group, topic, partition, None)
-    starts = Topics(config).beginning_offsets(topic)
-    if new := {TopicPartition(topic, each): at for each, at in starts.items() if each not in committed}:
-        groups.commit_offsets(group, new)
-    return starts | committed
+    committed = groups.committed(job.group, topic)
+    for partition, begin in added.items():
+        if stream.fail_on_moved_progress and committed.get(partition, begin) > begin:
+            raise progress_lost_error(job.group, topic, partition, committed[partition], begin)
+    require_newest()
+    groups.commit_offsets(
+        job.group, {TopicPartition(topic, each): at for each, at in added.items() if each not in committed}
+    )
+    return {each: committed.get(each, begin) for each, begin in added.items()}

@@ -106,10 +106,11 @@ def plan_run(
         is_moved = offsets != known
     else:
         offsets = _kept(last, committed, topic, job)
-        moved = [each for each, offset in offsets.items() if not is_possible_offset(last, each, offset)]
+        moved = _moved(last, offsets, topic)
         is_moved = bool(moved)
-        if is_moved and stream.fail_on_moved_progress:
-            raise progress_lost_error(job.group, topic.name, moved[0], offsets[moved[0]], *_left(last, moved[0]))
+        if stream.fail_on_moved_progress:
+            for partition, left in moved.items():
+                raise progress_lost_error(job.group, topic.name, partition, offsets[partition], *left)
     is_shared = (
         last.ended
         and not is_moved
@@ -167,6 +168,23 @@ def is_possible_offset(claim: DriverClaim, partition: int, offset: int) -> bool:
     return offset in left if partition in claim.left else not left or offset >= left[0]
 
 
+def _moved(last: DriverClaim, offsets: Mapping[int, int], topic: TopicState) -> dict[int, list[int]]:
+    """Return the partitions whose progress was moved since a claim, with where it was left, or its minimum.
+
+    A partition that was added since is at its beginning, or below it where retention has removed records.
+    """
+    moved = {each: _left(last, each) for each, offset in offsets.items() if not is_possible_offset(last, each, offset)}
+    for partition, offset in offsets.items():
+        if not _is_claimed(last, partition) and offset > topic.begins[partition]:
+            moved[partition] = [topic.begins[partition]]
+    return moved
+
+
+def _is_claimed(claim: DriverClaim, partition: int) -> bool:
+    """Return whether the run of a claim knew a partition."""
+    return partition < claim.partitions or partition in claim.offsets
+
+
 def late_commit_offsets(claim: DriverClaim, offsets: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
     """Return the offsets to which tasks of the claimed batch, or of earlier ones, may still move the group.
 
@@ -210,9 +228,13 @@ def _first(
 def _claimed(
     last: DriverClaim, checkpoint: CheckpointState, committed: Mapping[int, int], topic: TopicState, job: JobSpec
 ) -> dict[int, int]:
-    """Return the progress that the last run claimed; for partitions not claimed, the group's."""
+    """Return the progress that the last run claimed; where it claimed none, the group's.
+
+    A partition that was added since begins at its beginning, whatever others have committed for it.
+    """
     is_done = last.batch_id >= 0 and checkpoint.committed >= last.batch_id
-    known = {**committed, **(last.ends if is_done else last.offsets)}
+    own = {each: offset for each, offset in committed.items() if not last.offsets or _is_claimed(last, each)}
+    known = {**own, **(last.ends if is_done else last.offsets)}
     for partition in topic.begins if not last.offsets else range(last.partitions):
         if partition not in known:
             raise progress_lost_error(job.group, topic.name, partition, None)

@@ -20,6 +20,7 @@ from wasmline.errors import DeploymentNotFound, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost_error, require_committed
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
+from wasmline.job_offsets.resume_offset_commit import begin_added_partitions
 from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
 from wasmline.kafka.committed_offset_store import require_tested_client
@@ -235,25 +236,24 @@ class LeasePlanner:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
         Raises GroupInUse; ProgressLost if it is gone, or below that of the plan or of the last round, or differs from
-        the result of the last leases: it was moved from outside.
+        the result of the last leases, or beyond the beginning of a new partition: it was moved from outside.
         """
         topic = self._planned.topic
         group = job.group
         self._groups.require_no_members(group)
+        known = self._planned.offsets | last.progress
         begins = self._topics.beginning_offsets(topic)
+        if added := {each: begin for each, begin in begins.items() if each not in known}:
+            known |= begin_added_partitions(self._config, job, topic, added, claims.require_newest)
         if self._progress is None:
             self._progress = GroupOffsets(
                 self._config, group, job.transactional_id, keeps_maps=self._planned.keeps_maps
             )
-        partitions = [TopicPartition(topic, each) for each in begins]
-        committed = self._progress.committed(partitions, require_newest=claims.require_newest)
-        require_committed(group, committed, _named(topic, self._planned.offsets))
-        require_committed(group, committed, _named(topic, last.progress))
+        least = _named(topic, known)
+        committed = self._progress.committed(least, require_newest=claims.require_newest)
         self._require_unmoved(group, committed, last, statuses)
-        found = {each.partition: offset for each, offset in committed.items()}
-        if new := {each: begin for each, begin in begins.items() if each not in found}:
-            self._groups.commit_offsets(group, _named(topic, new))
-        return found | new
+        require_committed(group, committed, least)
+        return {each.partition: offset for each, offset in committed.items()}
 
     def _require_unmoved(
         self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound, statuses: StatusTopic

@@ -172,9 +172,13 @@ class LeaseWorker:
         if consumer.stuck:
             seconds = self._timings.drain_timeout_s
             raise HandlerStuck(f"{consumer.stuck} handlers did not return within {seconds:.0f} s: give them time-outs")
-        running.result()
-        settled = {each.partition.partition: each.settled for each in consumer.health().partitions}
-        self._left = {partition: at for partition, at in settled.items() if at is not None}
+        try:
+            running.result()
+        except WasmlineError as error:
+            if isinstance(error, DEPLOYMENT_ERRORS):  # of others it may be unknown what is committed
+                self._left = _settled(consumer)
+            raise
+        self._left = _settled(consumer)
 
     @property
     def _pause(self) -> float:
@@ -305,3 +309,8 @@ class LeaseWorker:
         except (Conflict, KafkaError) as error:  # a task that fails is run again, and would take partitions back
             text = "lease %d of job %s is not withdrawn, so its partitions may have no owner until it ends: %s"
             logger.error(text, self._lease.epoch, self._lease.job.job, error)
+
+
+def _settled(consumer: ParallelConsumer) -> dict[int, int]:
+    """Return the committed offsets of partitions of which nothing is done that the broker may not have."""
+    return {each.partition.partition: each.settled for each in consumer.health().partitions if each.settled is not None}

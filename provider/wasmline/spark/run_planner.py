@@ -13,6 +13,7 @@ from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.job_offsets.offset_renewal import renew_offsets
+from wasmline.job_offsets.resume_offset_commit import fence
 from wasmline.job_offsets.resume_plan import (
     CheckpointState,
     RunPlan,
@@ -80,6 +81,14 @@ class _ResumeState:
         return self.last if self.last is not None and matches_topic(self.last, self.topic) else None
 
     @property
+    def partitions_gone(self) -> list[int]:
+        """Partitions that an earlier topic of the name had, and this one lacks: tasks may still commit for them."""
+        newest = self.newest
+        if newest is None or newest.topic != self.topic.name:
+            return []
+        return sorted(newest.offsets.keys() - self.topic.begins.keys())
+
+    @property
     def earlier(self) -> DriverClaim | None:
         newest = self.newest
         return None if newest is None or not newest.topic_id or matches_topic(newest, self.topic) else newest
@@ -100,8 +109,9 @@ class RunPlanner(Generic[D]):
         """
         state = self._read_state()
         committed: Mapping[int, CommittedOffset] = {}
-        if self._needs_group(state):
+        if self._needs_group(state) or self._fences(state):
             ConsumerGroups(self._context.config).require_no_members(self._context.job.group)
+        if self._needs_group(state):
             try:
                 committed = self._stable(state.topic.begins, self._context.timings.open_transaction_wait_s)
             except BrokerUnavailable as error:
@@ -168,11 +178,9 @@ class RunPlanner(Generic[D]):
 
     def _renew(self, state: _ResumeState, *, ends_transactions: bool) -> bool:
         """Commit the group's offsets once more where that fences others, or the run continues from them."""
-        context, known, newest = self._context, state.known, state.newest
-        deliveries = context.stream.delivery, newest.delivery if newest is not None else None
-        # A run that was killed at its start may have left a transaction open without having claimed any progress.
-        fences = ends_transactions or "exactly_once" in deliveries
-        if not fences and (known is None or context.has_authoritative_claims):
+        context = self._context
+        fences = ends_transactions or self._fences(state)
+        if not fences and not self._needs_renewal(state):
             return False
         arguments = context.config, context.job, self._prepared.topic, state.topic.begins
         deployment = self._prepared.deployment
@@ -184,7 +192,20 @@ class RunPlanner(Generic[D]):
             outputs=outputs,
             require_newest=context.claims.require_newest,
         )
+        if fences and (gone := state.partitions_gone):
+            fence(context.config, context.job, self._prepared.topic, gone)
         return True
+
+    def _fences(self, state: _ResumeState) -> bool:
+        """Return whether tasks of other runs are to be fenced: this run or one of those may write in transactions.
+
+        A run that was killed at its start may have left one open without having claimed any progress.
+        """
+        claims = [each for each in (state.newest, state.last) if each is not None]
+        return "exactly_once" in (self._context.stream.delivery, *(each.delivery for each in claims))
+
+    def _needs_renewal(self, state: _ResumeState) -> bool:
+        return state.known is not None and not self._context.has_authoritative_claims
 
     def _plan(self, state: _ResumeState, committed: Mapping[int, CommittedOffset]) -> RunPlan:
         offsets = {partition: each.offset for partition, each in committed.items()}

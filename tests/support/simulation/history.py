@@ -210,7 +210,7 @@ class History:
         self.cluster.create(INPUT, partitions)
         self.cluster.create(OUTPUT)
         self._deployed = 1
-        self._deploy()
+        self._deploy(INPUT)
         self._jobs = JobTopic(CONFIG)
         self.runs: list[Run] = []
         self._seen_jobs = 0
@@ -294,9 +294,12 @@ class History:
             self._note("partition")
 
     @_counted
-    def recreate_topic(self) -> None:
-        """Delete the input and create another of its name; what nobody has done of it is nobody's to do any more."""
-        partitions = len(self.partitions)
+    def recreate_topic(self, partitions: int = 0) -> None:
+        """Delete the input and create another of its name; what nobody has done of it is nobody's to do any more.
+
+        ``partitions``: of the new one; 0: as many as the old one had.
+        """
+        partitions = partitions or len(self.partitions)
         self.cluster.delete(INPUT)
         self.cluster.create(INPUT, partitions)
         self._topics += 1
@@ -498,10 +501,13 @@ class History:
 
     @_counted
     def move(self, partition: int, by: int) -> None:
-        """A tool, or the visitor, commits another offset of a partition that the job has made progress of."""
+        """A tool, or the visitor, commits another offset of a partition; of one that was added, while no run is there.
+
+        A run that is there may have made it its own, and not claimed it yet.
+        """
         place = TopicPartition(INPUT, partition % len(self.partitions))
         claim = self._claim()
-        if claim is not None and place.partition not in claim.offsets:
+        if self.alive and claim is not None and place.partition not in claim.offsets:
             return
         left = self.cluster.group(GROUP).committed.get(place)
         log = self.cluster.log(place)
@@ -624,15 +630,15 @@ class History:
             module.VIRTUAL_SHARDS = shards
 
     @_counted
-    def redeploy(self) -> None:
-        """Deploy another version."""
+    def redeploy(self, topic: str = INPUT) -> None:
+        """Deploy another version, which may read another topic."""
         self._deployed += 1
-        self._deploy()
+        self._deploy(topic)
 
-    def _deploy(self) -> None:
+    def _deploy(self, topic: str) -> None:
         version = str(self._deployed)
         digest = digest_of(WASM)
-        spec = DeploymentSpec(name="t", version=version, digest=digest, input_topic=INPUT, output_topics=(OUTPUT,))
+        spec = DeploymentSpec(name="t", version=version, digest=digest, input_topic=topic, output_topics=(OUTPUT,))
         deploy(CONFIG, spec, WASM)
 
     @_counted
@@ -745,7 +751,9 @@ class History:
             return False  # no run has begun: the first one goes on where the group is
         if claim.topic_id != str(self.cluster.topic(INPUT).id) or claim_is_authoritative(claim):
             return True
-        begin, left = claim.offsets.get(move.partition, 0), claim.left.get(move.partition)
+        if move.partition not in claim.offsets:  # it was added since, and begins at its beginning
+            return move.after > self._start(move.partition)
+        begin, left = claim.offsets[move.partition], claim.left.get(move.partition)
         late = claim.late.get(move.partition, ())
         return move.after < begin if left is None else move.after not in (begin, left, *late)
 

@@ -25,7 +25,7 @@ from wasmline.job_offsets.committed_offset_reader import progress_lost_error, re
 from wasmline.job_offsets.exactly_once_task import CommittedRange, OffsetRange, process_and_commit
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
-from wasmline.job_offsets.resume_offset_commit import ensure_committed_offsets
+from wasmline.job_offsets.resume_offset_commit import begin_added_partitions
 from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
@@ -128,9 +128,10 @@ class TransactionalBatches:
             text = "a partition's range is split over tasks, but exactly-once needs it in one task: "
             raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")
         if any(part.source.partition >= self.partitions for part in parts):
-            self.partitions = len(
-                ensure_committed_offsets(self._config, self._job.group, self._topic, known=self.partitions)
-            )
+            begins = Topics(self._config).beginning_offsets(self._topic)
+            added = {each: begin for each, begin in begins.items() if each >= self.partitions}
+            self.left |= begin_added_partitions(self._config, self._job, self._topic, added, self._require_newest)
+            self.partitions += len(added)
             _require_gathering_of(self._topic, self.partitions)
         self.progress = self._groups.committed(self._job.group, self._topic)
         if self.left.items() <= self.progress.items():
