@@ -102,7 +102,7 @@ class StreamSpec:
         continue at the group's progress, for example after a manual reset.
     shards: microbatch only: the number of tasks over which each batch is spread, by key.
     ordering, max_concurrency, commit_interval_ms: parallel only, for each task: see ConsumerOptions.
-    lease_seconds: parallel only: the duration of a lease. A new generation and a stop end a lease at once.
+    lease_seconds: parallel only: the duration of a lease, twelve hours at most. A new generation and a stop end it.
     tasks: parallel only: how many tasks share the partitions; None: one for each slot, at most one for each partition.
     """
 

@@ -12,6 +12,14 @@ def removed_by_retention_error(partition: TopicPartition, offset: int, begin: in
     return out_of_range_error(partition, offset, begin, text)
 
 
+def truncation(partition: TopicPartition, offset: int) -> str:
+    """Return what is said of a log that does not have an offset of a group, and ends below it."""
+    return (
+        f"{partition} was truncated: it does not have offset {offset} of the group, because its leader lost records, "
+        "it was recreated, or the group's offset was moved"
+    )
+
+
 def out_of_range_error(partition: TopicPartition, offset: int, start: int, text: str) -> OffsetOutOfRange:
     """Return an error whose message, after ``text``, names the option to continue anyway."""
     text += ". To go on anyway, set fail_on_data_loss to false for a run: lost offsets are counted as lost_offsets"

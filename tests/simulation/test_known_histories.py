@@ -13,6 +13,7 @@ from wasmline.control import DriverClaim, JobTopic
 from wasmline.control.control_topics import JOBS
 from wasmline.documents import decode
 from wasmline.job_offsets.progress_change import set_progress
+from wasmline.offset_maps import encode
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
@@ -36,6 +37,73 @@ def test_a_switch_that_is_refused_does_not_change_where_the_job_goes_on() -> Non
     assert history.runs[-1].name_of_end == "GroupInUse"
     history.leave()
     run(history, PLAIN, 0)
+
+
+@pytest.mark.parametrize("mode", [EXACT, LEASES, ("parallel", "exactly_once")], ids="-".join)
+def test_a_run_that_is_paused_for_longer_than_offsets_are_kept_goes_on(mode: tuple[str, str]) -> None:
+    history = History(partitions=2)
+    history.produce(0, 3)
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 1_500)
+    history.pause()
+    for _ in range(20):
+        history.advance(run, 300)
+        history.pass_days(0.5)
+    history.resume()
+    history.produce_everywhere(2, slow=None)
+    history.advance(run, 1_500)
+    history.check()
+    assert (run.name_of_end, history.missing()) == ("running", set())
+
+
+@pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
+def test_a_lease_lasts_no_longer_than_progress_is_kept_without_renewal(mode: tuple[str, str]) -> None:
+    """A partition without records has nothing to commit while a lease lasts."""
+    history = History(partitions=2)
+    history.world.environment.retention_s = 60.0
+    history.produce_everywhere(3, slow=None)
+    run = history.start(*mode, is_endless=True)
+    while history.runtime.seconds < 200:
+        history.produce(0, 1)
+        history.advance(run, 40)
+        history.cluster.expire_offsets(60.0)
+    assert TopicPartition(INPUT, 1) in history.cluster.committed(GROUP)
+    assert run.name_of_end == "running"
+
+
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
+def test_a_log_that_was_truncated_below_the_progress_is_not_one_that_is_read_to_its_end(mode: tuple[str, str]) -> None:
+    history = History(partitions=1)
+    history.produce(0, 5)
+    history.finish(history.start(*mode))
+    history.truncate(0, 3)
+    refused = history.start(*mode)
+    history.finish(refused)
+    assert refused.report is not None
+    assert refused.name_of_end == "OffsetOutOfRange"
+    assert "in-0 was truncated: it does not have offset 5" in refused.report.message
+    history._goes_on_after_loss = True
+    history.finish(history.start(*mode))
+    history.produce(0, 3)
+    history.finish(history.start(*mode))
+    assert [history.times(Place(0, offset, 0)) for offset in range(6)] == [1, 1, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once")], ids="-".join)
+def test_a_map_of_records_that_the_log_does_not_have_is_not_used(mode: tuple[str, str]) -> None:
+    """A lease had 3 to 11 done, and the log was truncated at 5 and written anew up to 7."""
+    history = History(partitions=1)
+    history.produce(0, 2)
+    history.finish(history.start("parallel", "exactly_once"))
+    place = TopicPartition(INPUT, 0)
+    history.produce(0, 10)
+    history.cluster.commit(GROUP, {place: CommittedOffset(2, encode(2, 11, [2]))})
+    history.truncate(0, 5)
+    history.produce(0, 3)
+    refused = history.start(*mode)
+    history.finish(refused)
+    assert refused.name_of_end == "OffsetOutOfRange"
+    assert history.cluster.committed(GROUP)[place].offset == 2
 
 
 @pytest.mark.parametrize("between", [None, PLAIN, EXACT], ids=str)

@@ -67,6 +67,26 @@ class RunPlan:
     late: dict[int, tuple[int, ...]] = field(default_factory=dict)
     epoch: int = -1
 
+    def truncated(self, ends: Mapping[int, int], checkpoint: str) -> RunPlan:
+        """Return the plan where some logs end below the progress, or below what offset maps have as done.
+
+        The run continues at their ends, without the maps, and in a checkpoint of its own.
+        """
+        offsets = {each: min(at, ends.get(each, at)) for each, at in self.offsets.items()}
+        corrections = self.corrections | {each: offsets[each] for each in ends}
+        return replace(self, checkpoint=checkpoint, offsets=offsets, corrections=corrections, replayed=None, epoch=-1)
+
+
+def own_checkpoint(job: JobSpec, topic: TopicState, driver: str) -> str:
+    """Return the checkpoint that no other driver has."""
+    return f"{_checkpoints(job, topic)}.{driver}"
+
+
+def _checkpoints(job: JobSpec, topic: TopicState) -> str:
+    """Return what the checkpoints of a job's runs in a mode begin with, on this very topic."""
+    folder = f"{job.storage}/checkpoints/{job.job}/{topic.id}"
+    return f"{folder}-parallel" if stream_of(job).mode == "parallel" else folder
+
 
 def plan_run(
     last: DriverClaim | None,
@@ -92,9 +112,7 @@ def plan_run(
             f"job {job.job} was run by a release that divides partitions among {last.virtual_shards} transactional "
             f"ids, and this one has {VIRTUAL_SHARDS}, which would not fence those: run it as a job of another name"
         )
-    folder = f"{job.storage}/checkpoints/{job.job}/{topic.id}"
-    if stream.mode == "parallel":
-        folder += "-parallel"
+    folder = _checkpoints(job, topic)
     if last is None or not last.checkpoint or not matches_topic(last, topic):
         offsets = _first(last, committed, topic, stream)
         # The group may have an offset map even at the right offset, and that is about the old topic.
@@ -121,7 +139,7 @@ def plan_run(
     is_recorded = stream.mode == last.mode == "microbatch" and last.batch_id >= 0
     is_replayed = is_recorded and (is_shared or overlaps(last, offsets))
     return RunPlan(
-        checkpoint=last.checkpoint if is_shared else f"{folder}.{driver}",
+        checkpoint=last.checkpoint if is_shared else own_checkpoint(job, topic, driver),
         offsets=offsets,
         corrections=_differing(offsets, committed),
         replayed=last if is_replayed else None,

@@ -103,6 +103,8 @@ class LeasePlanner:
             bounds = {TopicPartition(planned.topic, each): found for each, found in planned.bounds.items()}
             self._target = CatchUpTarget(config, bounds)
         self._preflight = Preflight(config, load=None)
+        self._longest_s = max_renewal_interval_s
+        """Maximum seconds of a lease: progress of partitions without records is renewed between leases."""
         self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
         self._opened: tuple[ClaimWriter, StatusTopic] | None = None
 
@@ -130,7 +132,7 @@ class LeasePlanner:
         if self._newest is None or self._newest[0] != planned_round:
             return []
         _, job, deployment = self._newest
-        until = time.time() + stream_of(job).lease_seconds
+        until = time.time() + min(stream_of(job).lease_seconds, self._longest_s)
         bounds = self._planned.bounds
         shards = virtual_shards(planned_round.progress)
         assignments = [sorted(chain(*shards[task :: planned_round.tasks])) for task in range(planned_round.tasks)]
@@ -167,16 +169,16 @@ class LeasePlanner:
         order = self._control.order
         if order is None or order.wanted == "stopped" or order.spec.run != self._planned.run:
             return None
-        if order.paused:
-            return None
-        deployment = self._deployment(stream_of(order.spec))
-        if deployment is not None and deployment.state == "paused":
+        deployment = None if order.paused else self._deployment(stream_of(order.spec))
+        if order.paused or (deployment is not None and deployment.state == "paused"):
+            self._renewer.renew_if_due(order.spec, self._planned.offsets.keys() | last.progress.keys())
             return None
         progress = self._read_progress(order.spec, last, *self._opened)
         if self._target is not None and self._target.passed(_named(self._planned.topic, progress)):
             return None
         slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
         if slots == 0:
+            self._renewer.renew_if_due(order.spec, progress)
             return None
         asked = min(stream_of(order.spec).tasks or slots, slots)
         planned_round = LeaseRound(
@@ -186,6 +188,7 @@ class LeasePlanner:
             control=self._tailer.positions,
             progress=progress,
         )
+        self._longest_s = self._renewer.interval()
         claims.claim(
             DriverClaim(
                 run=self._planned.run,

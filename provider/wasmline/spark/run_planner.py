@@ -20,9 +20,11 @@ from wasmline.job_offsets.resume_plan import (
     TopicState,
     claim_is_authoritative,
     matches_topic,
+    own_checkpoint,
     plan_run,
 )
 from wasmline.kafka import ConsumerGroups
+from wasmline.offset_maps import parse
 from wasmline.spark.checkpoint_reader import checkpoint_state
 from wasmline.spark.driver_context import DriverContext
 from wasmline.topic_partitions import CommittedOffset
@@ -212,6 +214,12 @@ class RunPlanner(Generic[D]):
         context = self._context
         plan = plan_run(state.last, state.checkpoint, offsets, state.topic, context.job, context.driver)
         self._prepared.data_loss.require_no_loss(plan.offsets, state.topic.begins)
+        reached = plan.offsets
+        if context.stream.delivery == "exactly_once":  # otherwise the consumer leaves out a map that is of another log
+            kept = {each: at for each, at in committed.items() if at.metadata and each not in plan.corrections}
+            reached = reached | {each: parse(at.metadata, at.offset)[0] + 1 for each, at in kept.items()}
+        if ends := self._prepared.data_loss.truncated(reached, state.topic.ends):
+            return plan.truncated(ends, own_checkpoint(context.job, state.topic, context.driver))
         return plan
 
     def _stable(

@@ -287,6 +287,13 @@ class History:
             self.due -= {each for each in self.due if each.partition == number and each.offset < log.start}
         self._note("retention")
 
+    def truncate(self, partition: int, end: int) -> None:
+        """Let a leader take over that lacks what is from an offset on; other records get these offsets later."""
+        self._let_double(partition, end)
+        self.cluster.truncate(TopicPartition(INPUT, partition), end)
+        self.due -= {each for each in self.due if each.partition == partition and each.offset >= end}
+        self._note("retention")
+
     @_counted
     def add_partition(self) -> None:
         if len(self.partitions) < MOST_PARTITIONS:

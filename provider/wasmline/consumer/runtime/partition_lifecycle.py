@@ -237,10 +237,7 @@ class PartitionLifecycle:
 
         In an exactly-once delivery, records done since then have no outputs yet.
         """
-        text = (
-            f"{work.partition} was truncated: it does not have offset {offset} of the group, because its leader lost "
-        )
-        text += "records, it was recreated, or the group's offset was moved"
+        text = offset_errors.truncation(work.partition, offset)
         if self._fails_on_loss:
             raise offset_errors.out_of_range_error(work.partition, offset, end, text)
         self.reopen(work, KafkaError(f"{text}; it is reread from {end} on"), end)
