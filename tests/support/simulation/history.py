@@ -936,7 +936,7 @@ class History:
             if source not in self._written:
                 key = source.partition, source.topic, output.key
                 before = order.get(key, -1)
-                if source.offset < before and source not in self.told.doubled:
+                if source.offset < before and source not in self.told.doubled | self.told.lost:
                     raise Violation(f"the output of {source} comes after that of {before}, which has the same key")
                 order[key] = source.offset
             self._written[source].append(_run_of(self.world.environment.written[place, offset]))
