@@ -47,7 +47,8 @@ class Output(NamedTuple):
     def size(self) -> int:
         """Bytes of the key, the value and the headers; 0 for values that no client accepts as a record."""
         try:
-            return len(self.key or b"") + len(self.value or b"") + _headers_size(self.headers)
+            size = len(self.key or b"") + len(self.value or b"")
+            return size + _headers_size(self.headers) if self.headers else size
         except Exception:  # a length or a truth value may raise anything
             return 0
 
@@ -56,7 +57,8 @@ class Output(NamedTuple):
 class BatchResult:
     """The result of a batch: its outputs, and its failed records by their place in the batch.
 
-    ``rows`` are the places of the records that the outputs come from. None: unknown, as with a handler of several.
+    ``rows`` are the places of the records that the outputs come from. None: of the only record, or unknown, as with a
+    handler of several.
     """
 
     outputs: Sequence[Output] = ()

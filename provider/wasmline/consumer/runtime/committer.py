@@ -6,7 +6,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.background_call import BackgroundCall
@@ -160,7 +160,7 @@ class Committer(ABC):
         for output in result.outputs:
             if output.topic == self._dead_letters.topic:
                 counts.count_dead_letter(output.headers)
-        self._take_results(work, records, list(zip(result.outputs, _origins(records, result), strict=True)))
+        self._take_results(work, records, [*zip(result.outputs, _origins(records, result), strict=True)])
 
     def takes_dead_letters(self, work: PartitionWork) -> bool:
         """Return whether records of a partition can be dead-lettered."""
@@ -248,14 +248,12 @@ class Committer(ABC):
         """Return the function that makes these commits, for another thread to call."""
 
 
-def _origins(records: Sequence[ConsumedRecord], result: BatchResult) -> Iterator[Origin]:
+def _origins(records: Sequence[ConsumedRecord], result: BatchResult) -> Sequence[Origin]:
     """Return the origin of each output of a call; the outputs of one record share an Origin."""
-    known: dict[int | None, Origin] = {}
-    for number in range(len(result.outputs)):
-        row = result.row(number, len(records))
-        if row not in known:
-            known[row] = Origin(records if row is None else (records[row],))
-        yield known[row]
+    if result.rows is None:
+        return [Origin(records)] * len(result.outputs)
+    known = {row: Origin(records if row is None else (records[row],)) for row in set(result.rows)}
+    return [known[row] for row in result.rows]
 
 
 def no_answer_error() -> BrokerUnavailable:
