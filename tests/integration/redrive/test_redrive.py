@@ -372,6 +372,10 @@ def test_letters_go_through_the_new_version_and_those_that_fail_again_are_letter
     again = [letter for letter in failed if letter.failure.version == "2.0.0"]
     assert {letter.failure.offset for letter in again} <= set(range(1, LETTERS, 2))
 
+    letters.deploy(target, guests.TRAP)
+    done = letters.redrive(through=letters.transform)
+    assert (done.outputs, done.failed_again) == (0, LETTERS // 2), "all of them, and the redrive goes to its end"
+
     letters.deploy(target)
     done = letters.redrive(through=letters.transform)
     assert (done.dead_letters, done.outputs, done.failed_again) == (LETTERS // 2, LETTERS // 2, 0)
