@@ -72,6 +72,36 @@ def test_a_lease_lasts_no_longer_than_progress_is_kept_without_renewal(mode: tup
 
 
 @pytest.mark.parametrize("mode", MODES, ids="-".join)
+def test_a_run_that_catches_up_ends_where_its_topic_is_recreated_and_has_no_records(mode: tuple[str, str]) -> None:
+    ends = set()
+    for steps in range(0, 150, 10):
+        history = History(partitions=1)
+        history.produce(0, 3)
+        run = history.start(*mode)
+        history.advance(run, steps)
+        history.recreate_topic()
+        history.finish(run)
+        ends.add(run.name_of_end)
+    assert ends <= {"InvalidJob", "succeeded", "JobFailed"}
+    assert "InvalidJob" in ends
+
+
+@pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
+def test_a_run_that_catches_up_ends_where_a_log_was_truncated(mode: tuple[str, str]) -> None:
+    """It has all that is there."""
+    ends = set()
+    for steps in range(0, 150, 10):
+        history = History(partitions=1)
+        history.produce(0, 5)
+        run = history.start(*mode)
+        history.advance(run, steps)
+        history.truncate(0, 3)
+        history.finish(run)
+        ends.add(run.name_of_end)
+    assert ends == {"succeeded"}
+
+
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
 def test_a_log_that_was_truncated_below_the_progress_is_not_one_that_is_read_to_its_end(mode: tuple[str, str]) -> None:
     history = History(partitions=1)
     history.produce(0, 5)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from wasmline.consumer import ConsumerHealth
-from wasmline.errors import KafkaError, OffsetOutOfRange, TopicNotFound
+from wasmline.errors import BrokerUnavailable, KafkaError, OffsetOutOfRange, TopicNotFound
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, read_range
 from wasmline.topic_partitions import TopicPartition
 
@@ -98,6 +98,15 @@ class CatchUpTarget:
                 self._done[partition] = begin
         except OffsetOutOfRange as error:
             logger.warning("it is not known yet whether %s-%d is done: %s", topic, number, error)
+        except BrokerUnavailable:
+            written = Topics(self._config).written_offsets(topic).get(number, end)
+            if written >= end:
+                raise
+            logger.warning(
+                "%s-%d was truncated, and ends at %d: that is all that is left of it", topic, number, written
+            )
+            self._bounds[partition] = (min(begin, written), written)
+            self._check(partition, offset, busy=busy)
 
 
 class GroupCatchUpTarget:

@@ -101,14 +101,16 @@ class LeaseQuery(JobQuery):
             if stream.trigger_interval is None:
                 require_unpaused(order)
         moved = self._reporter.follow(paused=paused and not query.status["isTriggerActive"])
+        if (
+            time.monotonic() - self._checked > HEARTBEAT_INTERVAL_S
+        ):  # first: of a recreated topic the end may never come
+            self._checked = time.monotonic()
+            self._withdraw_if_partitions_were_added()
+            self._limit_tasks()
         if self._caught_up is not None and query.isActive and not query.status["isTriggerActive"]:
             committed = self._groups.committed(self._context.job.group, topic)
             if self._caught_up.passed({TopicPartition(topic, each): at for each, at in committed.items()}):
                 query.stop()
-        if time.monotonic() - self._checked > HEARTBEAT_INTERVAL_S:
-            self._checked = time.monotonic()
-            self._withdraw_if_partitions_were_added()
-            self._limit_tasks()
         return moved
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
