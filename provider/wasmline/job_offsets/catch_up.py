@@ -102,9 +102,7 @@ class CatchUpTarget:
             written = Topics(self._config).written_offsets(topic).get(number, end)
             if written >= end:
                 raise
-            logger.warning(
-                "%s-%d was truncated, and ends at %d: that is all that is left of it", topic, number, written
-            )
+            logger.warning("%s-%d was truncated, and ends at %d: what is there is all of it", topic, number, written)
             self._bounds[partition] = (min(begin, written), written)
             self._check(partition, offset, busy=busy)
 
