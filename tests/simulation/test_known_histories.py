@@ -56,6 +56,85 @@ def test_a_run_that_is_paused_for_longer_than_offsets_are_kept_goes_on(mode: tup
     assert (run.name_of_end, history.missing()) == ("running", set())
 
 
+@pytest.mark.parametrize("mode", [EXACT, LEASES, ("parallel", "exactly_once")], ids="-".join)
+def test_a_partition_that_is_added_to_a_run_that_catches_up_is_part_of_that_or_of_the_next_one(
+    mode: tuple[str, str],
+) -> None:
+    """Its group may have the beginning of that partition before the run has claimed it."""
+    for steps in range(0, 200, 20):
+        history = History(partitions=1)
+        history.produce(0, 8, is_slow=True)
+        run = history.start(*mode)
+        history.advance_into_task(run, steps)
+        history.add_partition()
+        history.produce(1, 2)
+        history.finish(run)
+        assert run.name_of_end == "succeeded"
+        history.finish(history.start(*mode))
+        assert not history.missing()
+
+
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
+def test_a_partition_that_is_added_while_a_run_starts_fails_nothing(mode: tuple[str, str]) -> None:
+    for steps in range(0, 120, 3):
+        history = History(partitions=1)
+        history.produce(0, 3)
+        run = history.start(*mode)
+        history.advance(run, steps)
+        history.add_partition()
+        history.finish(run)
+        assert run.name_of_end == "succeeded"
+
+
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
+@pytest.mark.parametrize("following", MODES, ids="-".join)
+def test_of_partitions_that_are_added_those_without_records_may_be_unknown_to_a_claim(
+    mode: tuple[str, str], following: tuple[str, str]
+) -> None:
+    history = History(partitions=1)
+    history.produce(0, 3)
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 1_500)
+    for _ in range(2):
+        history.add_partition()
+    history.produce(2, 5)
+    history.advance(run, 1_500)
+    history.stop(run)
+    history.finish(run)
+    history.finish(history.start(*mode))
+    history.produce(1, 2)
+    for _ in range(2):
+        last = history.start(*following)
+        history.finish(last)
+        assert last.name_of_end == "succeeded"
+    assert not history.missing()
+
+
+@pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
+def test_progress_that_is_set_back_before_the_first_lease_of_a_checkpoint_that_goes_on_is_noticed(
+    mode: tuple[str, str],
+) -> None:
+    """The round that the checkpoint has is older than the plan."""
+    ends = set()
+    for steps in range(80, 200, 5):
+        history = History(partitions=1)
+        for count in (3, 3):
+            history.produce(0, count)
+            history.finish(history.start(*mode))
+        history.produce(0, 2)
+        run = history.start(*mode, is_endless=True)
+        history.advance(run, steps)
+        if history.world.spark.executors.get(run.name):
+            break
+        if not run.claims:
+            continue
+        history.cluster.commit(GROUP, {TopicPartition(INPUT, 0): CommittedOffset(4)})
+        history._note("lose")
+        history.advance(run, 1_500)
+        ends.add(run.name_of_end)
+    assert ends == {"ProgressLost"}
+
+
 @pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
 def test_a_lease_lasts_no_longer_than_progress_is_kept_without_renewal(mode: tuple[str, str]) -> None:
     """A partition without records has nothing to commit while a lease lasts."""

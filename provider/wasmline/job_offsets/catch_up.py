@@ -27,11 +27,12 @@ def snapshot_bounds(
     known = Topics(config)
     bounds = {}
     for topic in topics:
-        begins = known.beginning_offsets(topic)
-        for partition, end in known.end_offsets(topic).items():
-            source = TopicPartition(topic, partition)
-            if min(begins[partition], (progress or {}).get(source, end)) < end:
-                bounds[source] = (begins[partition], end)
+        begins = known.beginning_offsets(topic)  # first: a partition that is added meanwhile is not one of these
+        ends = known.end_offsets(topic)
+        for partition, begin in begins.items():
+            source, end = TopicPartition(topic, partition), ends.get(partition, begin)
+            if min(begin, (progress or {}).get(source, end)) < end:
+                bounds[source] = (begin, end)
     return bounds
 
 

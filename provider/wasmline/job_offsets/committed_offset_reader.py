@@ -72,6 +72,8 @@ class GroupOffsets:
     def renew(self, partitions: Collection[TopicPartition], require_newest: Callable[[], None] | None = None) -> None:
         """Commit the committed progress once more, unchanged. Raises GroupInUse, and what ``committed`` raises."""
         found = self.read(partitions, require_newest=require_newest)
+        if require_newest is not None:
+            require_newest()
         in_use = {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(self._group)}
         with translate_errors(self._config.bootstrap_servers, {**in_use, **self._denied}):
             self._offset_store.commit(self._reader, found, REQUEST_TIMEOUT_S)

@@ -46,24 +46,36 @@ class OffsetRenewer:
         self._config = config
         self._topic = topic
         self._keeps_maps = keeps_maps
-        self._max_interval_s = max_interval_s
+        self.interval_s = self._max_interval_s = max_interval_s
+        """Seconds between two renewals, as of the last one."""
         self._groups = ConsumerGroups(config)
         self._renewed = time.monotonic() if is_renewed else None
         self._due = 0.0
 
-    def renew_if_due(self, job: JobSpec, partitions: Iterable[int]) -> None:
+    def renew_if_due(
+        self, job: JobSpec, partitions: Iterable[int], require_newest: Callable[[], None] | None = None
+    ) -> None:
         """If a renewal is due, commit the committed progress of these partitions once more, unchanged.
 
         Call this while the partitions have no owner. With exactly-once, an owner would be fenced. A failed renewal is
-        postponed, and logged.
+        postponed, and logged. ``require_newest`` raises unless the caller has the job: for one that has not claimed
+        anything just now.
         """
         if time.monotonic() < self._due:
             return
         try:
             if self._renewed is None:
-                renew_offsets(self._config, job, self._topic, partitions, keeps_maps=self._keeps_maps)
+                renew_offsets(
+                    self._config,
+                    job,
+                    self._topic,
+                    partitions,
+                    keeps_maps=self._keeps_maps,
+                    require_newest=require_newest,
+                )
                 self._renewed = time.monotonic()
-            self._due, self._renewed = self._renewed + self.interval(), None
+            self.interval_s = self.interval()
+            self._due, self._renewed = self._renewed + self.interval_s, None
         except WasmlineError as error:
             logger.warning("the renewal of the progress of job %s is postponed: %s", job.job, error)
             self._due = time.monotonic() + RETRY_INTERVAL_S

@@ -78,15 +78,31 @@ def begin_added_partitions(
     their beginning, unless the job goes on where the group is.
     """
     stream = stream_of(job)
-    if stream.delivery == "exactly_once":
-        fence(config, job, topic, added)
-    groups = ConsumerGroups(config)
-    committed = groups.committed(job.group, topic)
-    for partition, begin in added.items():
-        if stream.fail_on_moved_progress and committed.get(partition, begin) > begin:
-            raise progress_lost_error(job.group, topic, partition, committed[partition], begin)
-    require_newest()
-    groups.commit_offsets(
-        job.group, {TopicPartition(topic, each): at for each, at in added.items() if each not in committed}
-    )
-    return {each: committed.get(each, begin) for each, begin in added.items()}
+
+    def missing(committed: Mapping[int, int]) -> dict[TopicPartition, int]:
+        for partition, begin in added.items():
+            if stream.fail_on_moved_progress and committed.get(partition, begin) > begin:
+                raise progress_lost_error(job.group, topic, partition, committed[partition], begin)
+        return {TopicPartition(topic, each): begin for each, begin in added.items() if each not in committed}
+
+    if stream.delivery == "at_least_once":
+        groups = ConsumerGroups(config)
+        found = groups.committed(job.group, topic)
+        if new := missing(found):
+            require_newest()
+            groups.commit_offsets(job.group, new)
+        return {each: found.get(each, begin) for each, begin in added.items()}
+    transactions = offset_transactions(config, job, topic, added)
+    found = {}
+    try:
+        for shard in virtual_shards(added):
+            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
+                known = {each.partition: at.offset for each, at in transaction.progress.items()}
+                new = {each: begin for each, begin in missing(known).items() if each.partition in shard}
+                if new:
+                    require_newest()
+                    transaction.commit({each: CommittedOffset(begin) for each, begin in new.items()})
+                found |= known
+    finally:
+        transactions.close()
+    return {each: found.get(each, begin) for each, begin in added.items()}

@@ -199,8 +199,9 @@ def _moved(last: DriverClaim, offsets: Mapping[int, int], topic: TopicState) -> 
 
 
 def _is_claimed(claim: DriverClaim, partition: int) -> bool:
-    """Return whether the run of a claim knew a partition."""
-    return partition < claim.partitions or partition in claim.offsets
+    """Return whether the run of a claim knew a partition; a claim without any progress tells of none."""
+    known = claim.offsets.keys() | claim.left.keys()
+    return partition in known if known else partition < claim.partitions or not claim.partitions
 
 
 def late_commit_offsets(claim: DriverClaim, offsets: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
@@ -251,9 +252,8 @@ def _claimed(
     A partition that was added since begins at its beginning, whatever others have committed for it.
     """
     is_done = last.batch_id >= 0 and checkpoint.committed >= last.batch_id
-    own = {each: offset for each, offset in committed.items() if not last.offsets or _is_claimed(last, each)}
-    known = {**own, **(last.ends if is_done else last.offsets)}
-    for partition in topic.begins if not last.offsets else range(last.partitions):
+    known = {**(last.offsets or committed), **(last.ends if is_done else {})}
+    for partition in () if last.offsets else topic.begins:
         if partition not in known:
             raise progress_lost_error(job.group, topic.name, partition, None)
     return {each: known.get(each, begin) for each, begin in topic.begins.items()}
@@ -261,7 +261,7 @@ def _claimed(
 
 def _kept(last: DriverClaim, committed: Mapping[int, int], topic: TopicState, job: JobSpec) -> dict[int, int]:
     """Return the group's progress. Each partition that the last run knew must have some."""
-    for partition in {*range(last.partitions), *last.offsets}:
+    for partition in last.offsets or range(last.partitions):
         if partition not in committed:
             raise progress_lost_error(job.group, topic.name, partition, None)
     return {each: committed.get(each, begin) for each, begin in topic.begins.items()}

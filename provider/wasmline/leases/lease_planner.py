@@ -103,8 +103,6 @@ class LeasePlanner:
             bounds = {TopicPartition(planned.topic, each): found for each, found in planned.bounds.items()}
             self._target = CatchUpTarget(config, bounds)
         self._preflight = Preflight(config, load=None)
-        self._longest_s = max_renewal_interval_s
-        """Maximum seconds of a lease: progress of partitions without records is renewed between leases."""
         self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
         self._opened: tuple[ClaimWriter, StatusTopic] | None = None
 
@@ -132,7 +130,7 @@ class LeasePlanner:
         if self._newest is None or self._newest[0] != planned_round:
             return []
         _, job, deployment = self._newest
-        until = time.time() + min(stream_of(job).lease_seconds, self._longest_s)
+        until = time.time() + min(stream_of(job).lease_seconds, self._renewer.interval_s)
         bounds = self._planned.bounds
         shards = virtual_shards(planned_round.progress)
         assignments = [sorted(chain(*shards[task :: planned_round.tasks])) for task in range(planned_round.tasks)]
@@ -171,7 +169,8 @@ class LeasePlanner:
             return None
         deployment = None if order.paused else self._deployment(stream_of(order.spec))
         if order.paused or (deployment is not None and deployment.state == "paused"):
-            self._renewer.renew_if_due(order.spec, self._planned.offsets.keys() | last.progress.keys())
+            known = self._planned.offsets.keys() | last.progress.keys()
+            self._renewer.renew_if_due(order.spec, known, claims.require_newest)
             return None
         progress = self._read_progress(order.spec, last, *self._opened)
         if self._target is not None and self._target.passed(_named(self._planned.topic, progress)):
@@ -188,7 +187,6 @@ class LeasePlanner:
             control=self._tailer.positions,
             progress=progress,
         )
-        self._longest_s = self._renewer.interval()
         claims.claim(
             DriverClaim(
                 run=self._planned.run,
@@ -244,7 +242,9 @@ class LeasePlanner:
         topic = self._planned.topic
         group = job.group
         self._groups.require_no_members(group)
-        known = self._planned.offsets | last.progress
+        known = dict(self._planned.offsets)
+        for each, at in last.progress.items():  # of a checkpoint that goes on, the round may be older than the plan
+            known[each] = max(at, known.get(each, at))
         begins = self._topics.beginning_offsets(topic)
         if added := {each: begin for each, begin in begins.items() if each not in known}:
             known |= begin_added_partitions(self._config, job, topic, added, claims.require_newest)

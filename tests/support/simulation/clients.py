@@ -684,6 +684,8 @@ class MemoryAdmin(Client):
         cluster = self.environment.cluster
         answers = {}
         for each in request:
+            if not each.topic_partitions:
+                raise ValueError("'topic_partitions' cannot be empty")
             offsets = {
                 TopicPartition(place.topic, place.partition): CommittedOffset(place.offset)
                 for place in each.topic_partitions

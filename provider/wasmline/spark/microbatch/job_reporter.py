@@ -70,7 +70,7 @@ class MicrobatchReporter:
         begins, ends = topics.beginning_offsets(self._topic), topics.end_offsets(self._topic)
         before = {status.partition: status for status in status.of(job.job) if status.topic == self._topic}
         self._partitions = {
-            partition: before.get(partition) or self._unread(partition, begin, ends[partition])
+            partition: before.get(partition) or self._unread(partition, begin, ends.get(partition, begin))
             for partition, begin in begins.items()
         }
         self._batches: deque[BatchReport] = deque(

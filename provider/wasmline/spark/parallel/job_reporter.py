@@ -44,7 +44,7 @@ class ParallelReporter:
             self._statuses[partition] = replace(
                 fresh,
                 offset=offset,
-                lag=max(0, ends[partition] - offset),
+                lag=max(0, ends.get(partition, offset) - offset),
                 since_offset=base.since_offset,
                 generation_records=base.generation_records,
                 generation_dead_letters=base.generation_dead_letters,
