@@ -331,7 +331,7 @@ def test_a_group_with_members_is_left_alone(harnesses: Harnesses) -> None:
 
 def test_progress_that_went_back_ends_the_job(harnesses: Harnesses) -> None:
     harness = harnesses()
-    lessor = harness.lessor()
+    lessor = harness.lessor(offsets={0: 20})
     groups, first = ConsumerGroups(harness.config), TopicPartition(harness.topic, 0)
     harness.produce(100)
     groups.commit_offsets(harness.job.group, {first: 20})
@@ -351,7 +351,7 @@ def test_a_lease_whose_withdrawal_is_not_written_ends_all_the_same(
 
     monkeypatch.setattr("wasmline.leases.lease_worker.withdraw_lease", unavailable)
     harness = harnesses(partitions=1)
-    lessor = harness.lessor(slots=1)
+    lessor = harness.lessor(slots=1, offsets={0: 20})
     groups, first = ConsumerGroups(harness.config), TopicPartition(harness.topic, 0)
     harness.produce(100)
     groups.commit_offsets(harness.job.group, {first: 20})
