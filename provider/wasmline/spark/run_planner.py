@@ -128,7 +128,7 @@ class RunPlanner(Generic[D]):
     def _check_plan(self, state: _ResumeState, committed: Mapping[int, CommittedOffset]) -> None:
         try:
             self._plan(state, committed)
-        except ProgressLost:
+        except (OffsetOutOfRange, ProgressLost):
             if not self._claim_changed(state):
                 state.topic.require_not_recreated(self._context.config)
                 raise
@@ -147,7 +147,7 @@ class RunPlanner(Generic[D]):
             committed = self._stable(state.topic.begins, limit, require_newest)
         try:
             plan = self._plan(state, committed)
-        except ProgressLost as error:
+        except (OffsetOutOfRange, ProgressLost) as error:
             if self._claim_changed(state):
                 raise fenced_error(self._context.job.job) from error
             state.topic.require_not_recreated(self._context.config)
