@@ -165,6 +165,32 @@ def test_a_run_that_catches_up_ends_where_its_topic_is_recreated_and_has_no_reco
     assert "InvalidJob" in ends
 
 
+@pytest.mark.parametrize("mode", MODES, ids="-".join)
+def test_a_topic_that_is_recreated_while_a_run_is_planned_was_not_truncated(mode: tuple[str, str]) -> None:
+    ends = set()
+    for steps in range(0, 90, 2):
+        history = History(partitions=1)
+        history.produce(0, 5)
+        history.finish(history.start(*mode))
+        run = history.start(*mode)
+        history.advance(run, steps)
+        history.recreate_topic()
+        history.finish(run)
+        ends.add(run.name_of_end)
+    assert "InvalidJob" in ends
+    assert "OffsetOutOfRange" not in ends
+
+
+def test_leases_that_catch_up_end_where_markers_are_lost_and_the_topic_is_recreated() -> None:
+    history = History(partitions=1)
+    history.produce(0, 1)
+    run = history.start("parallel", "exactly_once")
+    history.lose_markers(run, "everywhere", 130)
+    history.recreate_topic()
+    history.finish(run)
+    assert run.name_of_end == "InvalidJob"
+
+
 @pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
 def test_a_run_that_catches_up_ends_where_a_log_was_truncated(mode: tuple[str, str]) -> None:
     """It has all that is there."""
