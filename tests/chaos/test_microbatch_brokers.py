@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from support import outputs
 from support.chaos.consumer_group import ENDS, TIMEOUT_S
 from support.chaos.outages import NOT_IDEMPOTENT, in_sync
 from support.record_traffic import Feed, Record
@@ -62,8 +63,8 @@ class Traffic:
     def _outputs(self) -> list[Record]:
         return [(key, value) for key, value, _ in self.job.out()]
 
-    def _is_beyond(self, outputs: int) -> bool:
-        return len(self._outputs()) > outputs
+    def _is_beyond(self, count: int) -> bool:
+        return len(self._outputs()) > count
 
     def _has_all(self, written: list[Record]) -> bool:
         seen = self._outputs()
@@ -72,9 +73,7 @@ class Traffic:
     def _by_key(self, records: list[Record]) -> dict[bytes, list[bytes]]:
         """Return records in the order of their keys; at least once, each where it comes first."""
         found = by_key(records)
-        if self.delivery == "at_least_once":
-            return {key: list(dict.fromkeys(values)) for key, values in found.items()}
-        return found
+        return outputs.first_ones(found) if self.delivery == "at_least_once" else found
 
 
 def traffic(kafka: RunningKafka, spark: SparkSession, folder: Path, delivery: str) -> Traffic:

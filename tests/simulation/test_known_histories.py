@@ -20,6 +20,7 @@ from wasmline.transactional_ids import shared_id
 PLAIN = "microbatch", "at_least_once"
 EXACT = "microbatch", "exactly_once"
 LEASES = "parallel", "at_least_once"
+EXACT_LEASES = "parallel", "exactly_once"
 
 
 def run(history: History, mode: tuple[str, str], records: int = 3) -> None:
@@ -39,7 +40,7 @@ def test_a_switch_that_is_refused_does_not_change_where_the_job_goes_on() -> Non
     run(history, PLAIN, 0)
 
 
-@pytest.mark.parametrize("mode", [EXACT, LEASES, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [EXACT, LEASES, EXACT_LEASES], ids="-".join)
 def test_a_run_that_is_paused_for_longer_than_offsets_are_kept_goes_on(mode: tuple[str, str]) -> None:
     history = History(partitions=2)
     history.produce(0, 3)
@@ -56,7 +57,7 @@ def test_a_run_that_is_paused_for_longer_than_offsets_are_kept_goes_on(mode: tup
     assert (run.name_of_end, history.missing()) == ("running", set())
 
 
-@pytest.mark.parametrize("mode", [EXACT, LEASES, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [EXACT, LEASES, EXACT_LEASES], ids="-".join)
 def test_a_partition_that_is_added_to_a_run_that_catches_up_is_part_of_that_or_of_the_next_one(
     mode: tuple[str, str],
 ) -> None:
@@ -110,7 +111,7 @@ def test_of_partitions_that_are_added_those_without_records_may_be_unknown_to_a_
     assert not history.missing()
 
 
-@pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids="-".join)
 def test_progress_that_is_set_back_before_the_first_lease_of_a_checkpoint_that_goes_on_is_noticed(
     mode: tuple[str, str],
 ) -> None:
@@ -135,7 +136,7 @@ def test_progress_that_is_set_back_before_the_first_lease_of_a_checkpoint_that_g
     assert ends == {"ProgressLost"}
 
 
-@pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids="-".join)
 def test_a_lease_lasts_no_longer_than_progress_is_kept_without_renewal(mode: tuple[str, str]) -> None:
     """A partition without records has nothing to commit while a lease lasts."""
     history = History(partitions=2)
@@ -184,14 +185,14 @@ def test_a_topic_that_is_recreated_while_a_run_is_planned_was_not_truncated(mode
 def test_leases_that_catch_up_end_where_markers_are_lost_and_the_topic_is_recreated() -> None:
     history = History(partitions=1)
     history.produce(0, 1)
-    run = history.start("parallel", "exactly_once")
+    run = history.start(*EXACT_LEASES)
     history.lose_markers(run, "everywhere", 130)
     history.recreate_topic()
     history.finish(run)
     assert run.name_of_end == "InvalidJob"
 
 
-@pytest.mark.parametrize("mode", [LEASES, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids="-".join)
 def test_a_run_that_catches_up_ends_where_a_log_was_truncated(mode: tuple[str, str]) -> None:
     """It has all that is there."""
     ends = set()
@@ -224,12 +225,12 @@ def test_a_log_that_was_truncated_below_the_progress_is_not_one_that_is_read_to_
     assert [history.times(Place(0, offset, 0)) for offset in range(6)] == [1, 1, 1, 2, 2, 1]
 
 
-@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [EXACT, EXACT_LEASES], ids="-".join)
 def test_a_map_of_records_that_the_log_does_not_have_is_not_used(mode: tuple[str, str]) -> None:
     """A lease had 3 to 11 done, and the log was truncated at 5 and written anew up to 7."""
     history = History(partitions=1)
     history.produce(0, 2)
-    history.finish(history.start("parallel", "exactly_once"))
+    history.finish(history.start(*EXACT_LEASES))
     place = TopicPartition(INPUT, 0)
     history.produce(0, 10)
     history.cluster.commit(GROUP, {place: CommittedOffset(2, encode(2, 11, [2]))})
@@ -336,7 +337,7 @@ def test_the_first_run_of_a_release_with_another_number_of_virtual_shards_begins
     assert history.runs[-1].name_of_end == "InvalidJob"
 
 
-@pytest.mark.parametrize("mode", [PLAIN, EXACT, LEASES, ("parallel", "exactly_once")], ids="-".join)
+@pytest.mark.parametrize("mode", [PLAIN, EXACT, LEASES, EXACT_LEASES], ids="-".join)
 def test_the_takeover_of_a_first_run_says_what_that_run_is(mode: tuple[str, str]) -> None:
     history = History(partitions=1)
     first = history.start(*mode)
@@ -435,7 +436,7 @@ def test_a_task_of_the_run_before_is_no_stranger_who_moves_progress_between_two_
     history.produce(0, 5, is_slow=True)
     older = history.start(*EXACT)
     history.advance_into_task(older, 0)
-    newer = history.start("parallel", "exactly_once")
+    newer = history.start(*EXACT_LEASES)
     history.advance_into_task(newer, 40)
     history.redeploy()
     while history.world.spark.executors[newer.name]:
@@ -492,7 +493,7 @@ def test_a_run_that_stood_still_before_its_first_claim_does_not_take_the_job_fro
     assert newer.name_of_end == "succeeded"
 
 
-@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once"), LEASES], ids="-".join)
+@pytest.mark.parametrize("mode", [EXACT, EXACT_LEASES, LEASES], ids="-".join)
 def test_a_first_run_that_was_killed_at_its_start_does_not_set_the_next_one_back(mode: tuple[str, str]) -> None:
     """It had committed the first offsets of some partitions; the others were read from their beginning."""
     for steps in range(0, 400, 3):
@@ -627,7 +628,7 @@ def test_a_task_that_is_cut_off_ends_its_run_at_least_once_and_loses_nothing() -
 def leave_a_map(history: History) -> CommittedOffset:
     """Let a lease do some of twelve records out of order, and kill it; return what it has committed."""
     history.produce(0, 12, is_slow=True)
-    leases = history.start("parallel", "exactly_once")
+    leases = history.start(*EXACT_LEASES)
     progress, partition = history.cluster.group(GROUP).committed, TopicPartition(INPUT, 0)
     while partition not in progress or not progress[partition].metadata:
         assert not leases.is_over
@@ -643,7 +644,7 @@ def test_micro_batches_at_least_once_repeat_what_leases_had_done_above_their_off
     assert {history.times(Place(0, offset, 0)) for offset in range(12)} == {1, 2}
 
 
-@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once"), LEASES], ids="-".join)
+@pytest.mark.parametrize("mode", [EXACT, EXACT_LEASES, LEASES], ids="-".join)
 def test_an_offset_map_of_a_topic_that_was_made_anew_leaves_nothing_of_the_new_one_out(mode: tuple[str, str]) -> None:
     history = History(partitions=1)
     left = leave_a_map(history)
@@ -659,7 +660,7 @@ def test_a_driver_that_sleeps_before_its_first_lease_does_not_begin_anew_where_t
     history = History(partitions=2)
     run(history, EXACT)
     history.produce(1, 3)
-    sleeper = history.start("parallel", "exactly_once")
+    sleeper = history.start(*EXACT_LEASES)
     history.advance_to(sleeper, "claim", 2)
     history.pass_days(8)
     history.finish(sleeper)
@@ -715,7 +716,7 @@ def test_a_run_waits_for_the_batch_of_the_one_before_however_long_that_takes(
     assert [older.name_of_end, newer.name_of_end] == ["stopped", "succeeded"]
 
 
-@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once")], ids=" ".join)
+@pytest.mark.parametrize("mode", [EXACT, EXACT_LEASES], ids=" ".join)
 @pytest.mark.parametrize("moment", ["send", "commit"])
 def test_a_task_that_wakes_with_its_transaction_open_commits_nothing(mode: tuple[str, str], moment: str) -> None:
     history = History(partitions=1)
@@ -789,7 +790,7 @@ def test_a_transaction_of_an_older_task_does_not_hold_up_micro_batches_of_a_newe
 
 
 @pytest.mark.parametrize("steps", [48, 56, 64])
-@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once")], ids=" ".join)
+@pytest.mark.parametrize("mode", [EXACT, EXACT_LEASES], ids=" ".join)
 def test_a_driver_that_renews_while_it_is_replaced_does_not_hold_up_the_start_of_the_next(
     mode: tuple[str, str], steps: int
 ) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from wasmline.kafka import KafkaConfig, read_to_end
+
+T = TypeVar("T")
 
 
 def outputs(config: KafkaConfig, topic: str) -> dict[bytes, list[str]]:
@@ -16,7 +19,7 @@ def outputs(config: KafkaConfig, topic: str) -> dict[bytes, list[str]]:
     return dict(found)
 
 
-def first_ones(found: Mapping[bytes, Sequence[str]]) -> dict[bytes, list[str]]:
+def first_ones(found: Mapping[bytes, Sequence[T]]) -> dict[bytes, list[T]]:
     """Return outputs without those that were there before."""
     return {key: list(dict.fromkeys(texts)) for key, texts in found.items()}
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from wasmline.errors import WasmlineError
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
-from wasmline.job_offsets.resume_offset_commit import offset_transactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransaction
+from wasmline.job_offsets.resume_offset_commit import in_transactions
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.topic_partitions import TopicPartition
-from wasmline.transactional_ids import virtual_shards
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def renew_offsets(
         groups.touch(job.group, topic)
     is_exact = job.stream is not None and job.stream.delivery == "exactly_once"
     if is_exact if fences is None else fences:
-        _transact(config, job, topic, partitions, outputs)
+        in_transactions(config, job, topic, list(partitions), _commit_again, outputs)
     else:
         progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
         try:
@@ -126,15 +126,6 @@ def renew_offsets(
             progress.close()
 
 
-def _transact(
-    config: KafkaConfig, job: JobSpec, topic: str, partitions: Iterable[int], outputs: Collection[str]
-) -> None:
-    known = list(partitions)
-    transactions = offset_transactions(config, job, topic, known, outputs)
-    try:
-        for shard in virtual_shards(known):
-            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
-                if transaction.progress:
-                    transaction.commit(transaction.progress)
-    finally:
-        transactions.close()
+def _commit_again(_: Sequence[TopicPartition], transaction: BatchTransaction) -> None:
+    if transaction.progress:
+        transaction.commit(transaction.progress)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
 from wasmline.job_offsets.committed_offset_reader import progress_lost_error
-from wasmline.job_offsets.microbatch_transactions import BatchTransactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransaction, BatchTransactions
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -43,27 +43,37 @@ def reset_offsets(
             named = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
             ConsumerGroups(config).commit_offsets(job.group, named)
         return
-    transactions = offset_transactions(config, job, topic, offsets)
-    try:
+    first = True
+
+    def commit(shard: Sequence[TopicPartition], transaction: BatchTransaction) -> None:
         # The first transaction has all of them: the next run would take partitions that are missing for added ones.
-        committed: Collection[int] = offsets
-        for shard in virtual_shards(offsets):
-            progress = {TopicPartition(topic, each): CommittedOffset(offsets[each]) for each in committed or shard}
-            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
-                require_newest()
-                transaction.commit(progress)
-            committed = ()
-    finally:
-        transactions.close()
+        nonlocal first
+        committed = [TopicPartition(topic, each) for each in offsets] if first else shard
+        require_newest()
+        transaction.commit({each: CommittedOffset(offsets[each.partition]) for each in committed})
+        first = False
+
+    in_transactions(config, job, topic, offsets, commit)
 
 
-def fence(config: KafkaConfig, job: JobSpec, topic: str, partitions: Collection[int]) -> None:
-    """Abort the open transactions of these partitions' earlier producers, which commit nothing any more."""
-    transactions = offset_transactions(config, job, topic, partitions)
+def in_transactions(
+    config: KafkaConfig,
+    job: JobSpec,
+    topic: str,
+    partitions: Collection[int],
+    do: Callable[[Sequence[TopicPartition], BatchTransaction], None],
+    outputs: Collection[str] = (),
+) -> None:
+    """Call ``do`` with the partitions of each virtual shard and a transaction of theirs (see ``offset_transactions``).
+
+    The partitions' earlier producers are fenced: their open transactions are aborted, and they commit nothing any more.
+    """
+    transactions = offset_transactions(config, job, topic, partitions, outputs)
     try:
         for shard in virtual_shards(partitions):
-            with transactions.open([TopicPartition(topic, each) for each in shard]):
-                pass
+            sources = [TopicPartition(topic, each) for each in shard]
+            with transactions.open(sources) as transaction:
+                do(sources, transaction)
     finally:
         transactions.close()
 
@@ -77,32 +87,30 @@ def begin_added_partitions(
     before: an older topic of this name may have had such a partition. Raises ProgressLost if the group has gone beyond
     their beginning, unless the job goes on where the group is.
     """
-    stream = stream_of(job)
+    stream, found = stream_of(job), dict(added)
 
-    def missing(committed: Mapping[int, int]) -> dict[TopicPartition, int]:
-        for partition, begin in added.items():
-            if stream.fail_on_moved_progress and committed.get(partition, begin) > begin:
-                raise progress_lost_error(job.group, topic, partition, committed[partition], begin)
-        return {TopicPartition(topic, each): begin for each, begin in added.items() if each not in committed}
+    def missing(
+        sources: Iterable[TopicPartition], committed: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the beginnings that the group does not have."""
+        for source in sources:
+            begin = added[source.partition]
+            at = found[source.partition] = committed.get(source, begin)
+            if stream.fail_on_moved_progress and at > begin:
+                raise progress_lost_error(job.group, topic, source.partition, at, begin)
+        return {each: added[each.partition] for each in sources if each not in committed}
 
-    if stream.delivery == "at_least_once":
-        groups = ConsumerGroups(config)
-        found = groups.committed(job.group, topic)
-        if new := missing(found):
+    def begin(sources: Sequence[TopicPartition], transaction: BatchTransaction) -> None:
+        if new := missing(sources, {each: at.offset for each, at in transaction.progress.items()}):
             require_newest()
-            groups.commit_offsets(job.group, new)
-        return {each: found.get(each, begin) for each, begin in added.items()}
-    transactions = offset_transactions(config, job, topic, added)
-    found = {}
-    try:
-        for shard in virtual_shards(added):
-            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
-                known = {each.partition: at.offset for each, at in transaction.progress.items()}
-                new = {each: begin for each, begin in missing(known).items() if each.partition in shard}
-                if new:
-                    require_newest()
-                    transaction.commit({each: CommittedOffset(begin) for each, begin in new.items()})
-                found |= known
-    finally:
-        transactions.close()
-    return {each: found.get(each, begin) for each, begin in added.items()}
+            transaction.commit({each: CommittedOffset(offset) for each, offset in new.items()})
+
+    if stream.delivery == "exactly_once":
+        in_transactions(config, job, topic, added, begin)
+        return found
+    groups = ConsumerGroups(config)
+    known = {TopicPartition(topic, each): at for each, at in groups.committed(job.group, topic).items()}
+    if new := missing([TopicPartition(topic, each) for each in added], known):
+        require_newest()
+        groups.commit_offsets(job.group, new)
+    return found

@@ -253,9 +253,8 @@ def _claimed(
     """
     is_done = last.batch_id >= 0 and checkpoint.committed >= last.batch_id
     known = {**(last.offsets or committed), **(last.ends if is_done else {})}
-    for partition in () if last.offsets else topic.begins:
-        if partition not in known:
-            raise progress_lost_error(job.group, topic.name, partition, None)
+    if not last.offsets and (missing := topic.begins.keys() - known.keys()):
+        raise progress_lost_error(job.group, topic.name, min(missing), None)
     return {each: known.get(each, begin) for each, begin in topic.begins.items()}
 
 

@@ -13,7 +13,7 @@ from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.job_offsets.offset_renewal import renew_offsets
-from wasmline.job_offsets.resume_offset_commit import fence
+from wasmline.job_offsets.resume_offset_commit import in_transactions
 from wasmline.job_offsets.resume_plan import (
     CheckpointState,
     RunPlan,
@@ -195,7 +195,7 @@ class RunPlanner(Generic[D]):
             require_newest=context.claims.require_newest,
         )
         if fences and (gone := state.partitions_gone):
-            fence(context.config, context.job, self._prepared.topic, gone)
+            in_transactions(context.config, context.job, self._prepared.topic, gone, lambda *_: None)  # fences them
         return True
 
     def _fences(self, state: _ResumeState) -> bool:
