@@ -610,7 +610,7 @@ def test_a_task_that_is_cut_off_ends_its_run_at_least_once_and_loses_nothing() -
     history = History(partitions=1)
     history.produce(0, 12, is_slow=True)
     leases = history.start(*LEASES)
-    history.advance_into_task(leases, 30)
+    history.advance_into_task(leases, 25)
     history.freeze_worker(leases)
     history.advance(leases, 60)
     history.redeploy()
@@ -757,7 +757,7 @@ def test_a_run_ends_where_a_task_of_the_run_before_sets_its_progress_back_after_
     for _ in range(3):
         overtake(history, (EXACT, EXACT), 1, ("fence", 1), ("fence", 1), ("fence", 1))
     overtake(history, (LEASES, LEASES), 4, ("commit", 4), ("fence", 3), ("fence", 1))
-    assert history.runs[-1].name_of_end == "succeeded"
+    assert history.runs[-1].name_of_end == "ProgressLost"
 
 
 def test_an_older_driver_that_stands_still_in_a_transaction_does_not_hold_up_leases_of_a_newer_one() -> None:

@@ -136,6 +136,29 @@ def test_progress_that_is_moved_after_a_lease_has_paused_its_deployment_is_notic
     assert run.name_of_end == "ProgressLost"
 
 
+@pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids=" ".join)
+def test_what_an_attempt_that_was_replaced_says_last_is_not_taken_for_the_end_of_its_lease(
+    mode: tuple[str, str],
+) -> None:
+    """It stood still before there was a record, and says that it left none done, after the newer one has done all."""
+    history = History(partitions=1)
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 400)
+    history.freeze_worker(run)
+    history.produce(0, 3)
+    history.advance(run, 400)
+    history.freeze_or_thaw_driver(run)
+    history.redeploy()
+    history.advance(run, 400)
+    history.wake(history.zombies[0], 400)
+    history.freeze_or_thaw_driver(run)
+    history.produce(0, 3)
+    history.advance(run, 1_500)
+    history.check()
+    assert run.name_of_end == "running"
+    assert not history.missing()
+
+
 def test_progress_that_is_lost_is_told_as_it_was_last() -> None:
     """Not as it was when the run was planned, or the last round began."""
     history = History(partitions=1)

@@ -73,7 +73,7 @@ from wasmline.control.retrain_status import (
 )
 from wasmline.control.run_liveness import is_live, live_jobs
 from wasmline.control.run_reader import RunReader, RunReading
-from wasmline.control.status_topic import StatusTopic
+from wasmline.control.status_topic import StatusTopic, left_offsets
 
 __all__ = [
     "CONTROL_TOPICS",
@@ -146,6 +146,7 @@ __all__ = [
     "find_rollback",
     "is_live",
     "job_event_record",
+    "left_offsets",
     "live_jobs",
     "model_of_retrain_status",
     "partition_stalls",

@@ -9,7 +9,7 @@ from operator import attrgetter
 from wasmline.control import control_topics
 from wasmline.documents import decode, encode
 from wasmline.errors import UnsupportedSpecVersion
-from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter
+from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, read_to_end
 from wasmline.partition_status import PartitionStatus
 from wasmline.printable import bounded_line
 
@@ -33,11 +33,11 @@ class StatusTopic:
 
     def all(self) -> list[PartitionStatus]:
         """Return the last status of every partition of every job, sorted by job and partition."""
-        return self._decoded(b"")
+        return self._read(b"")
 
     def of(self, job: str) -> list[PartitionStatus]:
         """Return the last status of every partition of the topic that a job read last, sorted by partition."""
-        known = self._decoded(f"{job}/".encode())
+        known = self._read(f"{job}/".encode())
         topic = max(known, key=attrgetter("updated_ms")).topic if known else ""
         return [status for status in known if status.topic == topic]
 
@@ -45,14 +45,12 @@ class StatusTopic:
         """Append guest log lines of ``transform``."""
         self._writer.write(control_topics.LOGS, ((transform.encode(), line.encode(), [], None) for line in lines))
 
-    def _decoded(self, prefix: bytes) -> list[PartitionStatus]:
-        statuses = []
-        for key, value in self._topic.read().items():
-            if key.startswith(prefix):
-                try:
-                    statuses.append(decode(PartitionStatus, value))
-                except UnsupportedSpecVersion as error:
-                    logger.warning("the status %s is skipped: %s", bounded_line(key.decode(errors="replace")), error)
+    def _read(self, prefix: bytes) -> list[PartitionStatus]:
+        statuses = [
+            status
+            for key, value in self._topic.read().items()
+            if key.startswith(prefix) and (status := _decoded(key, value)) is not None
+        ]
         return sorted(statuses, key=lambda status: (status.job, status.partition))
 
     def close_reader(self) -> None:
@@ -63,3 +61,27 @@ class StatusTopic:
         """Close the Kafka clients."""
         self._writer.close()
         self._topic.close()
+
+
+def left_offsets(config: KafkaConfig, job: str, lease: str) -> dict[int, int]:
+    """Return where a lease left its partitions committed, of those where an attempt says so.
+
+    Of several attempts the highest one counts: one that was replaced may be the last to say it, and know of less.
+    """
+    left: dict[int, int] = {}
+    for message in read_to_end(config, control_topics.STATUS):
+        key, value = message.key() or b"", message.value()
+        if value is None or not key.startswith(f"{job}/".encode()):
+            continue
+        status = _decoded(key, value)
+        if status is not None and status.lease == lease and status.committed is not None:
+            left[status.partition] = max(status.committed, left.get(status.partition, 0))
+    return left
+
+
+def _decoded(key: bytes, value: bytes) -> PartitionStatus | None:
+    try:
+        return decode(PartitionStatus, value)
+    except UnsupportedSpecVersion as error:
+        logger.warning("the status %s is skipped: %s", bounded_line(key.decode(errors="replace")), error)
+        return None

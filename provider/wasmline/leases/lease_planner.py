@@ -14,7 +14,7 @@ from wasmline.control import (
     Deployment,
     DriverClaim,
     JobControlState,
-    StatusTopic,
+    left_offsets,
 )
 from wasmline.errors import DeploymentNotFound, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
@@ -104,7 +104,7 @@ class LeasePlanner:
             self._target = CatchUpTarget(config, bounds)
         self._preflight = Preflight(config, load=None)
         self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
-        self._opened: tuple[ClaimWriter, StatusTopic] | None = None
+        self._claims: ClaimWriter | None = None
 
     def next(self, last: LeaseRound) -> LeaseRound:
         """Return the round that follows ``last``, after claiming it, or ``last`` while there is nothing to do.
@@ -154,14 +154,13 @@ class LeasePlanner:
     def close(self) -> None:
         """Close the Kafka clients."""
         self._tailer.close()
-        if self._opened is not None:
-            for client in self._opened:
-                client.close()
+        if self._claims is not None:
+            self._claims.close()
         if self._progress is not None:
             self._progress.close()
 
     def _next(self, last: LeaseRound) -> LeaseRound | None:
-        claims, _ = self._opened = self._opened or self._open()
+        claims = self._claims = self._claims or self._open()
         for message in self._tailer.poll():
             self._control.apply(message.topic() or "", message.key(), message.value())
         order = self._control.order
@@ -172,7 +171,7 @@ class LeasePlanner:
             known = self._planned.offsets.keys() | last.progress.keys()
             self._renewer.renew_if_due(order.spec, known, claims.require_newest)
             return None
-        progress = self._read_progress(order.spec, last, *self._opened)
+        progress = self._read_progress(order.spec, last, claims)
         if self._target is not None and self._target.passed(_named(self._planned.topic, progress)):
             return None
         slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
@@ -208,14 +207,14 @@ class LeasePlanner:
         self._newest = planned_round, order.spec, deployment
         return planned_round
 
-    def _open(self) -> tuple[ClaimWriter, StatusTopic]:
-        """Return the clients that check the control topics when they are created.
+    def _open(self) -> ClaimWriter:
+        """Return the writer of claims, which checks the control topics when it is created.
 
         Raises BrokerUnavailable; ReleaseMismatch if this process has an untested client.
         """
         if self._planned.keeps_maps:
             require_tested_client(self._planned.client)
-        return ClaimWriter(self._config, self._planned.job, self._planned.driver), StatusTopic(self._config)
+        return ClaimWriter(self._config, self._planned.job, self._planned.driver)
 
     def _deployment(self, stream: StreamSpec) -> Deployment | None:
         """Return the deployment, or None where a function is run; check a generation before its first lease."""
@@ -231,9 +230,7 @@ class LeasePlanner:
             self._preflight.check(deployment)
         return deployment
 
-    def _read_progress(
-        self, job: JobSpec, last: LeaseRound, claims: ClaimWriter, statuses: StatusTopic
-    ) -> dict[int, int]:
+    def _read_progress(self, job: JobSpec, last: LeaseRound, claims: ClaimWriter) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
         Raises GroupInUse; ProgressLost if it is gone, or below that of the plan or of the last round, or differs from
@@ -254,23 +251,17 @@ class LeasePlanner:
             )
         least = _named(topic, known)
         committed = self._progress.committed(least, require_newest=claims.require_newest)
-        self._require_unmoved(group, committed, last, statuses)
+        self._require_unmoved(group, committed, last)
         require_committed(group, committed, least)
         return {each.partition: offset for each, offset in committed.items()}
 
-    def _require_unmoved(
-        self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound, statuses: StatusTopic
-    ) -> None:
+    def _require_unmoved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
         name = lease_name(self._planned.driver, last.epoch)
-        try:
-            left = [each for each in statuses.of(self._planned.job) if each.lease == name]
-        finally:
-            statuses.close_reader()
-        for each in left:
-            found = committed.get(TopicPartition(each.topic, each.partition))
-            if each.committed is None or found in (each.committed, *self._late(each.partition, each.committed)):
-                continue
-            raise progress_lost_error(group, each.topic, each.partition, found, each.committed)
+        left = left_offsets(self._config, self._planned.job, name)
+        for partition, at in left.items():
+            found = committed.get(TopicPartition(self._planned.topic, partition))
+            if found not in (at, *self._late(partition, at)):
+                raise progress_lost_error(group, self._planned.topic, partition, found, at)
 
     def _late(self, partition: int, committed: int) -> list[int]:
         """Return the offsets above the result of a lease that tasks of earlier runs may still commit."""

@@ -28,6 +28,7 @@ from wasmline.control import (
     StatusTopic,
     control_topics,
     deploy,
+    left_offsets,
     retrain_status_key,
 )
 from wasmline.control.module_references import ModuleReferenceReader
@@ -460,3 +461,17 @@ def test_statuses_are_kept_by_job_and_partition(config: KafkaConfig) -> None:
     log.write([status, replace(status, partition=1)])
     log.write([replace(status, offset=6)])
     assert [(each.partition, each.offset) for each in log.all() if each.job == name] == [(0, 6), (1, 5)]
+
+
+def test_a_lease_left_its_partitions_where_the_attempt_that_knows_most_says(config: KafkaConfig) -> None:
+    name, log = unique("job"), StatusTopic(config)
+    working = PartitionStatus(
+        job=name, transform="t", topic="in", partition=0, digest="d", generation=1, state="running",
+        offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7, lease="driver.2",
+    )  # fmt: skip
+    earlier = replace(working, committed=9, lease="driver.1")
+    other = replace(working, job=f"{name}2", committed=9)
+    ended = [replace(working, committed=each) for each in (3, 0)]
+    beginning, unsaid = replace(working, partition=1, committed=0), replace(working, partition=2)
+    log.write([earlier, other, working, *ended, beginning, unsaid])
+    assert left_offsets(config, name, "driver.2") == {0: 3, 1: 0}
