@@ -248,7 +248,7 @@ def test_a_task_that_is_killed_and_one_that_is_frozen_are_tried_again(
         for _ in rounds():
             for blow in (signal.SIGKILL, signal.SIGSTOP):
                 harness.produce(500)
-                harness.until(lambda: harness.seen() >= len(harness.written), "tasks at work")
+                harness.until(lambda: harness.done() == len(harness.written), "tasks at work")
                 os.kill(harness.workers()[0], blow)
             harness.produce(500)
             harness.finish()

@@ -157,15 +157,17 @@ class LeaseHarness:
         return list(dict.fromkeys(int(dict(each.headers() or [])["worker"] or 0) for each in written))
 
     def seen(self) -> int:
+        """Return the number of outputs."""
         return sum(map(len, self.outputs().values()))
+
+    def done(self) -> int:
+        """Return the number of records that have an output."""
+        return sum(map(len, outputs.first_ones(self.outputs()).values()))
 
     def finish(self) -> None:
         """See each record's output: once, in the order of its key, or at least once, the first time in that order."""
         self.place()
-        self.until(
-            lambda: sum(map(len, outputs.first_ones(self.outputs()).values())) >= len(self.written),
-            "the outputs of all records",
-        )
+        self.until(lambda: self.done() >= len(self.written), "the outputs of all records")
         seen, expected = self.outputs(), self.expected()
         if self._is_exact:
             doubled = {each: count for row in seen.values() for each, count in Counter(row).items() if count > 1}
