@@ -9,7 +9,8 @@ import pytest
 from support.simulation import world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.history import GROUP, INPUT, MODES, History, Place
-from wasmline.errors import HandlerBroken
+from wasmline.consumer.backends.kafka.transactions import KafkaTransactions
+from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 PLAIN = "microbatch", "at_least_once"
@@ -136,29 +137,6 @@ def test_progress_that_is_moved_after_a_lease_has_paused_its_deployment_is_notic
     assert run.name_of_end == "ProgressLost"
 
 
-@pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids=" ".join)
-def test_what_an_attempt_that_was_replaced_says_last_is_not_taken_for_the_end_of_its_lease(
-    mode: tuple[str, str],
-) -> None:
-    """It stood still before there was a record, and says that it left none done, after the newer one has done all."""
-    history = History(partitions=1)
-    run = history.start(*mode, is_endless=True)
-    history.advance(run, 400)
-    history.freeze_worker(run)
-    history.produce(0, 3)
-    history.advance(run, 400)
-    history.freeze_or_thaw_driver(run)
-    history.redeploy()
-    history.advance(run, 400)
-    history.wake(history.zombies[0], 400)
-    history.freeze_or_thaw_driver(run)
-    history.produce(0, 3)
-    history.advance(run, 1_500)
-    history.check()
-    assert run.name_of_end == "running"
-    assert not history.missing()
-
-
 def test_progress_that_is_lost_is_told_as_it_was_last() -> None:
     """Not as it was when the run was planned, or the last round began."""
     history = History(partitions=1)
@@ -203,18 +181,26 @@ def test_a_task_of_an_older_topic_commits_nothing_for_a_partition_that_is_added_
     assert (newer.name_of_end, history.missing()) == ("running", set())
 
 
-def test_progress_that_is_moved_back_while_leases_are_at_work_ends_the_run_and_repeats_nothing() -> None:
-    """A task reads it for a new producer, and the next round tells."""
+def test_progress_that_is_moved_back_while_leases_are_at_work_ends_the_run_and_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task reads it for a new producer, after a transaction that was aborted, and the next round tells."""
     history = History(partitions=3)
     history.produce_everywhere(2)
     history.advance_to(history.start(*PLAIN, is_endless=True), "done", 2)
     history.produce_everywhere(8)
-    history.finish(history.start("parallel", "exactly_once"))
+    history.finish(history.start(*EXACT_LEASES))
     history.produce_everywhere(4)
-    run = history.start("parallel", "exactly_once", is_endless=True)
+    run = history.start(*EXACT_LEASES, is_endless=True)
     history.advance_to(run, "done")
     history.advance(run, 30)
-    history.move(1, -3)
+    aborted = Mock(side_effect=lambda *_: (CommitFailed("the transaction was aborted"), False))
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaTransactions, "_run_transaction", aborted)
+        history.move(1, -3)
+        history.produce_everywhere(1)
+        while not aborted.called:
+            history.advance(run, 1)
     for _ in range(3):
         history.produce_everywhere(1)
         history.advance(run, 150)

@@ -122,6 +122,7 @@ class ParallelConsumer:
                 stack.callback(backend.transactions.close)
                 stack.callback(backend.sink.close)
                 stack.callback(backend.source.close)
+                loop.release()
                 self._last = loop.health(self._state)
 
     def _close(self, executor: Executor) -> None:

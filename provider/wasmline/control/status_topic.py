@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from wasmline.control import control_topics
@@ -64,19 +65,30 @@ class StatusTopic:
 
 
 def left_offsets(config: KafkaConfig, job: str, lease: str) -> dict[int, int]:
-    """Return where a lease left its partitions committed, of those where an attempt says so.
-
-    Of several attempts the highest one counts: one that was replaced may be the last to say it, and know of less.
-    """
-    left: dict[int, int] = {}
+    """Return where a lease left its partitions committed, of those of which this is certain from their statuses."""
+    statuses: dict[int, list[PartitionStatus]] = defaultdict(list)
     for message in read_to_end(config, control_topics.STATUS):
         key, value = message.key() or b"", message.value()
         if value is None or not key.startswith(f"{job}/".encode()):
             continue
         status = _decoded(key, value)
-        if status is not None and status.lease == lease and status.committed is not None:
-            left[status.partition] = max(status.committed, left.get(status.partition, 0))
-    return left
+        if status is not None and status.lease == lease:
+            statuses[status.partition].append(status)
+    left = {partition: _left(reported) for partition, reported in statuses.items()}
+    return {partition: offset for partition, offset in left.items() if offset is not None}
+
+
+def _left(statuses: Sequence[PartitionStatus]) -> int | None:
+    """Return where the attempts at a lease left a partition committed; None if one may have committed more.
+
+    The highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. One that
+    says none works still or was killed: nothing is certain if it reported last, or got further.
+    """
+    ended = [(status.committed, status.offset) for status in statuses if status.committed is not None]
+    if not ended or statuses[-1].committed is None:
+        return None
+    left, offset = max(ended)
+    return left if all(status.offset <= offset for status in statuses) else None
 
 
 def _decoded(key: bytes, value: bytes) -> PartitionStatus | None:

@@ -91,7 +91,7 @@ class LeaseWorker:
         self._over = threading.Event()
         self._ended = threading.Event()
         self._consumer: ParallelConsumer | None = None
-        self._statuses = LeaseStatusReporter(config, lease)
+        self._statuses = LeaseStatusReporter(config, lease, self._validity.held)
         self._progress = {TopicPartition(lease.topic, each): at for each, at in lease.progress.items()}
         """Minimum of the group's progress: the lease's start, or later commits."""
         self._left: dict[int, int] = {}
@@ -284,7 +284,10 @@ class LeaseWorker:
     def _handle_error(self, error: WasmlineError) -> None:
         """Pause a deployment that is at fault; restart after a transient error; raise any other."""
         deployment = self._lease.deployment
-        if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
+        if not self._validity.held():
+            logger.warning("the work of a lease whose partitions have another owner has failed: %s", error)
+            self._end("its partitions have another owner")
+        elif deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
             forget()
             reason = pause_reason(error)
             log = DeploymentTopic(self._config)

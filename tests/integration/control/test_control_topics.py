@@ -463,15 +463,22 @@ def test_statuses_are_kept_by_job_and_partition(config: KafkaConfig) -> None:
     assert [(each.partition, each.offset) for each in log.all() if each.job == name] == [(0, 6), (1, 5)]
 
 
-def test_a_lease_left_its_partitions_where_the_attempt_that_knows_most_says(config: KafkaConfig) -> None:
+def test_a_lease_left_its_partitions_where_its_statuses_are_certain_of_it(config: KafkaConfig) -> None:
     name, log = unique("job"), StatusTopic(config)
-    working = PartitionStatus(
+    status = PartitionStatus(
         job=name, transform="t", topic="in", partition=0, digest="d", generation=1, state="running",
         offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7, lease="driver.2",
     )  # fmt: skip
-    earlier = replace(working, committed=9, lease="driver.1")
-    other = replace(working, job=f"{name}2", committed=9)
-    ended = [replace(working, committed=each) for each in (3, 0)]
-    beginning, unsaid = replace(working, partition=1, committed=0), replace(working, partition=2)
-    log.write([earlier, other, working, *ended, beginning, unsaid])
-    assert left_offsets(config, name, "driver.2") == {0: 3, 1: 0}
+    log.write([replace(status, committed=9, lease="driver.1"), replace(status, job=f"{name}2", committed=9)])
+    reports: dict[str, list[tuple[int, int | None]]] = {
+        "one attempt": [(3, None), (5, 5)],
+        "it has less than it had": [(5, None), (5, 3)],
+        "the older one says last that it did nothing": [(0, None), (5, 5), (0, 0)],
+        "the newer one works still": [(0, 0), (5, None)],
+        "one that says nothing got further": [(6, None), (5, 5)],
+        "none says anything": [(5, None)],
+    }
+    for number, of_attempts in enumerate(reports.values()):
+        for offset, committed in of_attempts:
+            log.write([replace(status, partition=number, offset=offset, committed=committed)])
+    assert left_offsets(config, name, "driver.2") == {0: 5, 1: 3, 2: 5}

@@ -247,6 +247,9 @@ class MemoryProducer(Client):
         self._tell()
         return len(self._unsent)
 
+    def __bool__(self) -> bool:
+        return True  # as confluent-kafka's, which is true when it is empty
+
     def __len__(self) -> int:
         return len(self._unsent) + len(self._answers)
 

@@ -106,6 +106,7 @@ class ControlLoop:
         self._next_commit = time.monotonic() + options.commit_interval
         self._draining = False
         self._ending = False
+        self._is_released = False
         self._interrupted_at: float | None = None
         """When an exception ended the loop: calls that were about to be submitted, or collected, may be lost."""
         self._failure: BaseException | None = None
@@ -161,6 +162,11 @@ class ControlLoop:
         if self._failure is not None:
             raise self._failure
 
+    def release(self) -> None:
+        """Commit what was done since ``finish``, and nothing from now on."""
+        self._finish_partitions([work.partition for work in self.work], time.monotonic())
+        self._is_released = True
+
     def health(self, state: State) -> ConsumerHealth:
         """Describe the consumer now."""
         now = time.monotonic()
@@ -192,9 +198,10 @@ class ControlLoop:
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Wait for the records in flight of these partitions, commit, and release them; one that ends has waited."""
-        self._finish_partitions(
-            partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000)
-        )
+        if not self._is_released:
+            self._finish_partitions(
+                partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000)
+            )
         self.lost(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
+from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal, left_offsets
 from wasmline.documents import plain
 from wasmline.errors import Fenced, JobFailed, KafkaError
 from wasmline.job_offsets.catch_up import CatchUpTarget
@@ -140,8 +140,7 @@ class LeaseQuery(JobQuery):
     def certain_offsets(self, newest: DriverClaim) -> Mapping[int, int]:
         """Return the progress of the tasks of the last lease, as far as they ended it and reported it."""
         name = lease_name(self._context.driver, newest.batch_id)
-        reported = [each for each in self._context.statuses.of(self._context.job.job) if each.lease == name]
-        return {each.partition: each.committed for each in reported if each.committed is not None}
+        return left_offsets(self._context.config, self._context.job.job, name)
 
     def _withdraw_if_partitions_were_added(self) -> None:
         """End a round of leases that lacks newly added partitions of the topic."""

@@ -1,0 +1,133 @@
+"""Attempts at a lease that another one has replaced: what they say and do last is not the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from support.simulation import world
+from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
+from support.simulation.history import CONFIG, History, Run
+from wasmline.control import DeploymentTopic
+from wasmline.errors import HandlerBroken
+
+LEASES = "parallel", "at_least_once"
+EXACT_LEASES = "parallel", "exactly_once"
+
+either_delivery = pytest.mark.parametrize("mode", [LEASES, EXACT_LEASES], ids=" ".join)
+
+
+def replace_idle_attempt(history: History, mode: tuple[str, str]) -> Run:
+    """Let an attempt stand still before there is a record, and another one do three; return their run."""
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 400)
+    history.freeze_worker(run)
+    history.produce(0, 3)
+    history.advance(run, 400)
+    return run
+
+
+@either_delivery
+@pytest.mark.parametrize("end", [History.redeploy, History.pause], ids=["redeploy", "pause"])
+def test_the_next_round_goes_on_where_the_newer_attempt_ended(
+    mode: tuple[str, str], end: Callable[[History], None]
+) -> None:
+    """The older one is the last to say where the lease ended: that it has done nothing."""
+    history = History(partitions=1)
+    run = replace_idle_attempt(history, mode)
+    history.freeze_or_thaw_driver(run)
+    end(history)
+    history.advance(run, 400)
+    history.wake(history.zombies[0], 400)
+    history.freeze_or_thaw_driver(run)
+    history.resume()
+    history.produce(0, 4)
+    history.advance(run, 1_500)
+    history.check()
+    assert (run.name_of_end, history.missing()) == ("running", set())
+    history.stop(run)
+    history.finish(run)
+    assert run.report is not None
+    assert (run.report.result or {})["records_in"] == 7
+
+
+@either_delivery
+@pytest.mark.parametrize("steps", range(0, 200, 8))
+def test_the_next_run_goes_on_where_the_newer_attempt_ended(mode: tuple[str, str], steps: int) -> None:
+    history = History(partitions=1)
+    run = replace_idle_attempt(history, mode)
+    history.stop(run)
+    history.advance(run, steps)
+    history.wake(history.zombies[0], 300)
+    history.finish(run)
+    history.finish(history.start(*mode))
+    history.check()
+    assert [each.name_of_end for each in history.runs] == ["stopped", "succeeded"]
+    assert not history.missing()
+
+
+@either_delivery
+@pytest.mark.parametrize("steps", [10, 30])
+@pytest.mark.parametrize("later", [0, 10, 20, 30])
+def test_a_newer_attempt_that_cannot_say_where_it_ended_leaves_that_open(
+    mode: tuple[str, str], steps: int, later: int
+) -> None:
+    """The older one says that it has done nothing, and no broker answers as the newer one ends."""
+    history = History(partitions=1)
+    run = replace_idle_attempt(history, mode)
+    history.produce(0, 1, is_slow=True)
+    history.advance(run, steps)
+    history.redeploy()
+    history.wake(history.zombies[0], 300)
+    history.advance(run, later)
+    history.lose_brokers(run, 40.0, 800)
+    history.advance(run, 1_500)
+    history.check()
+    assert run.name_of_end == "running"
+
+
+@either_delivery
+@pytest.mark.parametrize("steps", [10, 30])
+@pytest.mark.parametrize("later", [0, 10, 20, 30])
+def test_a_lease_says_what_it_has_committed_at_the_very_end(mode: tuple[str, str], steps: int, later: int) -> None:
+    """No broker answers while it ends, and what was done meanwhile is committed as it closes."""
+    history = History(partitions=1)
+    history.produce(0, 3)
+    run = history.start(*mode, is_endless=True)
+    history.advance(run, 800)
+    history.produce(0, 1, is_slow=True)
+    history.advance(run, steps)
+    history.redeploy()
+    history.advance(run, later)
+    history.lose_brokers(run, 40.0, 800)
+    history.advance(run, 1_500)
+    history.check()
+    assert run.name_of_end == "running"
+
+
+@either_delivery
+def test_an_attempt_whose_lease_is_lost_pauses_no_deployment(
+    mode: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still in a call, for longer than the module may take."""
+    history = History(partitions=1)
+    history.produce(0, 3, is_slow=True)
+    run = history.start(*mode, is_endless=True)
+    history.advance_into_task(run, 20)
+    history.freeze_worker(run)
+    older, parts = history.zombies[0], world.Guest.parts
+
+    def late_parts(guest: world.Guest, batch: Any) -> Iterator[Any]:
+        for each in parts(guest, batch):
+            if history.runtime.process is older:
+                raise HandlerBroken("a call took longer than 30 s")
+            yield each
+
+    monkeypatch.setattr(world.Guest, "parts", late_parts)
+    history.advance(run, 2_000)
+    history.wake(older, 300)
+    deployments = DeploymentTopic(CONFIG)
+    assert deployments.get("t").state == "running"
+    deployments.close()
