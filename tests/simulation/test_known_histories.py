@@ -818,3 +818,18 @@ def test_progress_is_set_though_an_older_task_stands_still_in_a_transaction() ->
     held.send_offsets(GROUP, {partition: CommittedOffset(6)})
     changed = set_progress(CONFIG, JOB, lambda found: {1: found.offsets[1] - 1})
     assert changed.committed == {0: 6, 1: 5}
+
+
+@pytest.mark.parametrize("steps", range(60))
+def test_a_run_that_stood_still_while_the_next_one_began_an_added_partition_is_fenced_at_most(steps: int) -> None:
+    history = History(partitions=1)
+    older = history.start(*EXACT)
+    history.produce_everywhere(6)
+    history.advance(older, steps)
+    history.add_partition()
+    history.produce_everywhere(1)
+    newer = history.start(*EXACT)
+    history.advance_into_task(newer, 0)
+    history.crash(newer)
+    history.finish(older)
+    assert older.name_of_end in ("Fenced", "stopped", "succeeded")

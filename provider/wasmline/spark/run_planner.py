@@ -162,8 +162,9 @@ class RunPlanner(Generic[D]):
         )
 
     def _read_state(self) -> _ResumeState:
-        context, topic = self._context, TopicState.now(self._context.config, self._prepared.topic)
-        newest = context.jobs.last_claim(context.job.job)
+        context = self._context
+        newest = context.jobs.last_claim(context.job.job)  # before the topic: a later one may know more partitions
+        topic = TopicState.now(context.config, self._prepared.topic)
         last = context.jobs.last_claim(context.job.job, topic.id)
         checkpoint = CheckpointState()
         if last is not None and last.mode == "microbatch" and last.checkpoint.startswith(f"{context.job.storage}/"):
