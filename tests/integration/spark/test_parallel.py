@@ -223,8 +223,8 @@ def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(
     harness = harnesses(**EXACTLY_ONCE)
     with running(parallel_spark, harness) as ended:
         for number in rounds(max(7, 10 * ROUNDS)):
-            harness.produce(300)
             seen = harness.seen()
+            harness.produce(300)
             harness.until(lambda seen=seen: harness.seen() > seen, "the next lease")  # type: ignore[misc]
             if number % 3 == 2:
                 harness.order(tasks=1 + number % 2)
