@@ -22,8 +22,8 @@ class PartitionStatus:
     first record waits for its next attempt or has been in its handler for long. ``lost_offsets`` are offsets that the
     log no longer had when they were to be read; transaction markers may be among them. ``host`` is the machine whose
     task processed it last; "" before the first. In parallel mode ``lease`` is
-    the source of the status, and ``committed`` the offset that it left committed; None while it runs, or if it was
-    killed.
+    the source of the status, ``attempt`` a random name of the attempt to run it, and ``committed`` the offset that this
+    attempt left committed; None while it runs, or if it was killed.
     """
 
     job: str
@@ -50,6 +50,7 @@ class PartitionStatus:
     lost_offsets: int = 0
     host: str = ""
     lease: str = ""
+    attempt: str = ""
     committed: int | None = None
     spec_version: Literal[1] = 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from support.chaos.outages import NOT_IDEMPOTENT, in_sync
 from support.record_traffic import Feed, Record
 from support.rounds import BROKER_RESUME_LIMIT_S, resuming, rounds
 from support.streams.transform_job import TransformJob, by_key, make_transform_job, until
+from wasmline.errors import BrokerUnavailable
 from wasmline.local.process import wait_until
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
@@ -58,10 +60,15 @@ class Traffic:
     def go_on(self) -> None:
         """See outputs of what is written from now on."""
         with resuming(BROKER_RESUME_LIMIT_S):
-            until(partial(self._is_beyond, len(self.job.out()) + RATE), TIMEOUT_S)
+            until(partial(self._is_beyond, len(self._outputs()) + RATE), TIMEOUT_S)
 
     def _outputs(self) -> list[Record]:
-        return [(key, value) for key, value, _ in self.job.out()]
+        """Read the outputs, once each partition has a leader."""
+        while True:
+            try:
+                return [(key, value) for key, value, _ in self.job.out()]
+            except BrokerUnavailable:
+                time.sleep(0.5)
 
     def _is_beyond(self, count: int) -> bool:
         return len(self._outputs()) > count

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
-from support.simulation import world
+from support.simulation import spark_model, world
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
-from support.simulation.history import CONFIG, History, Run
+from support.simulation.history import CONFIG, GROUP, INPUT, History, Run
+from support.simulation.virtual import Process
+from wasmline.consumer.backends.kafka.transactions import KafkaTransactions
 from wasmline.control import DeploymentTopic
-from wasmline.errors import HandlerBroken
+from wasmline.errors import BrokerUnavailable, HandlerBroken, WasmlineError
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 LEASES = "parallel", "at_least_once"
 EXACT_LEASES = "parallel", "exactly_once"
@@ -47,10 +50,6 @@ def test_the_next_round_goes_on_where_the_newer_attempt_ended(
     history.advance(run, 1_500)
     history.check()
     assert (run.name_of_end, history.missing()) == ("running", set())
-    history.stop(run)
-    history.finish(run)
-    assert run.report is not None
-    assert (run.report.result or {})["records_in"] == 7
 
 
 @either_delivery
@@ -131,3 +130,85 @@ def test_an_attempt_whose_lease_is_lost_pauses_no_deployment(
     deployments = DeploymentTopic(CONFIG)
     assert deployments.get("t").state == "running"
     deployments.close()
+
+
+@pytest.mark.parametrize("to", [2, 7])
+@pytest.mark.parametrize("is_same_run", [True, False])
+def test_a_move_is_noticed_after_a_lease_whose_status_told_of_more_than_was_committed(
+    is_same_run: bool, to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction was lost, it went on where that began, and then its deployment was paused."""
+    history = History(partitions=1)
+    run = history.start(*EXACT_LEASES, is_endless=True)
+    history.advance(run, 400)
+    history.produce(0, 5)
+    history.advance(run, 300)
+    lost: list[None] = []
+
+    def lose(*_: Any) -> tuple[WasmlineError, bool]:
+        history.runtime.sleep(3.0)
+        lost.append(None)
+        return BrokerUnavailable("no answer"), False
+
+    def break_handler(*_: Any) -> None:
+        history.runtime.sleep(2.5)
+        raise HandlerBroken("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaTransactions, "_run_transaction", lose)
+        history.produce(0, 3)
+        while not lost:
+            history.advance(run, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.Guest, "parts", break_handler)
+        until = history.runtime.seconds + 6
+        while history.runtime.seconds < until:
+            history.advance(run, 1)
+    if not is_same_run:
+        history.stop(run)
+        history.finish(run)
+    history.cluster.group(GROUP).record({TopicPartition(INPUT, 0): CommittedOffset(to)})
+    history._note("lose")
+    history.redeploy()
+    if not is_same_run:
+        run = history.start(*EXACT_LEASES)
+    history.advance(run, 1_500)
+    assert run.name_of_end == "ProgressLost"
+
+
+@either_delivery
+def test_a_module_that_fails_as_its_process_wakes_gives_its_partition_to_the_next_round(
+    mode: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One process of two stood still in a call for 15 s, of which Spark has not heard."""
+    monkeypatch.setattr(spark_model.Attempt, "is_lost", property(lambda attempt: not attempt.process.is_alive))
+    history = History(partitions=2)
+    history.produce(0, 2, is_slow=True)
+    run = history.start(*mode, is_endless=True)
+    parts, calling, broken = world.Guest.parts, list[Process](), list[Process]()
+
+    def parts_of_awake_process(guest: world.Guest, batch: Any) -> Iterator[Any]:
+        process = history.runtime.process
+        calling.append(process)
+        for each in parts(guest, batch):
+            if process.slept_s > 10 and not broken:
+                broken.append(process)
+                raise HandlerBroken("a call took longer than 10 s")
+            yield each
+
+    monkeypatch.setattr(world.Guest, "parts", parts_of_awake_process)
+    while not calling:
+        history.advance(run, 1)
+    run.is_torn = run.is_disturbed = True
+    calling[0].freeze(history.runtime.seconds)
+    until = history.runtime.seconds + 15
+    while history.runtime.seconds < until:
+        history.advance(run, 1)
+    calling[0].thaw(history.runtime.seconds)
+    history.produce(0, 2)
+    until = history.runtime.seconds + 60
+    while history.runtime.seconds < until:
+        history.advance(run, 20)
+    history.check()
+    assert broken
+    assert (run.name_of_end, history.missing()) == ("running", set())

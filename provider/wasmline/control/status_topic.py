@@ -82,13 +82,15 @@ def _left(statuses: Sequence[PartitionStatus]) -> int | None:
     """Return where the attempts at a lease left a partition committed; None if one may have committed more.
 
     The highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. One that
-    says none works still or was killed: nothing is certain if it reported last, or got further.
+    says none works still or was killed: nothing is certain if it began last, or got further.
     """
-    ended = [(status.committed, status.offset) for status in statuses if status.committed is not None]
-    if not ended or statuses[-1].committed is None:
+    last = {status.attempt: status for status in statuses}  # in the order in which they began
+    ended = [(each.committed, each.offset, each.attempt) for each in last.values() if each.committed is not None]
+    if not ended or list(last.values())[-1].committed is None:
         return None
-    left, offset = max(ended)
-    return left if all(status.offset <= offset for status in statuses) else None
+    left, offset, attempt = max(ended)
+    is_highest = all(each.offset <= offset for each in statuses if each.attempt != attempt)
+    return left if is_highest else None
 
 
 def _decoded(key: bytes, value: bytes) -> PartitionStatus | None:

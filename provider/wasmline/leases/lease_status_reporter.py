@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -74,12 +75,11 @@ class LeaseStatusReporter:
     error if an ACL is missing for them.
     """
 
-    def __init__(self, config: KafkaConfig, lease: Lease, held: Callable[[], bool] = lambda: True) -> None:
-        """``held``: whether this process still has the partitions; otherwise another one reports of them."""
+    def __init__(self, config: KafkaConfig, lease: Lease) -> None:
         self.denied: KafkaError | None = None
         self._config = config
         self._lease = lease
-        self._held = held
+        self._attempt = uuid.uuid4().hex
         self._log: StatusTopic | None = None
         self._base: dict[int, PartitionStatus] = {}
         """The statuses at the time when the consumer began to count."""
@@ -126,8 +126,6 @@ class LeaseStatusReporter:
             self._warn("statuses", error)
 
     def _write(self, health: ConsumerHealth, left: Mapping[int, int] = NOTHING) -> None:
-        if not self._held():
-            return
         statuses = self._last | {each.partition.partition: self._status(each) for each in health.partitions}
         reported = [replace(status, committed=left.get(number)) for number, status in statuses.items()]
         changed = [status for status in reported if not _same(status, self._last.get(status.partition))]
@@ -180,6 +178,7 @@ class LeaseStatusReporter:
             lost_offsets=base.lost_offsets + counts.lost_offsets,
             host=socket.gethostname(),
             lease=self._lease.name,
+            attempt=self._attempt,
         )
 
     def _warn(self, what: str, error: KafkaError) -> None:

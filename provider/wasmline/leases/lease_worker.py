@@ -91,7 +91,7 @@ class LeaseWorker:
         self._over = threading.Event()
         self._ended = threading.Event()
         self._consumer: ParallelConsumer | None = None
-        self._statuses = LeaseStatusReporter(config, lease, self._validity.held)
+        self._statuses = LeaseStatusReporter(config, lease)
         self._progress = {TopicPartition(lease.topic, each): at for each, at in lease.progress.items()}
         """Minimum of the group's progress: the lease's start, or later commits."""
         self._left: dict[int, int] = {}
@@ -284,23 +284,26 @@ class LeaseWorker:
     def _handle_error(self, error: WasmlineError) -> None:
         """Pause a deployment that is at fault; restart after a transient error; raise any other."""
         deployment = self._lease.deployment
-        if not self._validity.held():
-            logger.warning("the work of a lease whose partitions have another owner has failed: %s", error)
-            self._end("its partitions have another owner")
-        elif deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
+        if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
             forget()
             reason = pause_reason(error)
-            log = DeploymentTopic(self._config)
-            try:
-                log.pause_generation(deployment, reason, run=f"{self._lease.job.job}/{self._lease.job.run}")
-            finally:
-                log.close()
+            if self._validity.held():
+                self._pause_deployment(deployment, reason)
+            else:  # a module that worked while its process stood still is not at fault
+                self._withdraw()
             self._end(reason)
         elif error.retryable:
             logger.warning("opening the partitions of the lease again in %.0f s: %s", RETRY_BACKOFF_S, error)
             self._over.wait(RETRY_BACKOFF_S)
         else:
             raise error
+
+    def _pause_deployment(self, deployment: Deployment, reason: str) -> None:
+        log = DeploymentTopic(self._config)
+        try:
+            log.pause_generation(deployment, reason, run=f"{self._lease.job.job}/{self._lease.job.run}")
+        finally:
+            log.close()
 
     def _withdraw(self) -> None:
         """Withdraw the lease, so that its end is not awaited: its partitions may have no owner until then."""

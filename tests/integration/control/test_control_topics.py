@@ -470,15 +470,15 @@ def test_a_lease_left_its_partitions_where_its_statuses_are_certain_of_it(config
         offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7, lease="driver.2",
     )  # fmt: skip
     log.write([replace(status, committed=9, lease="driver.1"), replace(status, job=f"{name}2", committed=9)])
-    reports: dict[str, list[tuple[int, int | None]]] = {
-        "one attempt": [(3, None), (5, 5)],
-        "it has less than it had": [(5, None), (5, 3)],
-        "the older one says last that it did nothing": [(0, None), (5, 5), (0, 0)],
-        "the newer one works still": [(0, 0), (5, None)],
-        "one that says nothing got further": [(6, None), (5, 5)],
-        "none says anything": [(5, None)],
+    reports: dict[str, list[tuple[str, int, int | None]]] = {
+        "one attempt": [("a", 3, None), ("a", 5, 5)],
+        "it has less than it had": [("a", 8, None), ("a", 5, 3)],
+        "the older one says last that it did nothing": [("a", 0, None), ("b", 5, 5), ("a", 0, 0)],
+        "the newer one works still": [("a", 0, None), ("b", 5, None), ("a", 0, 0)],
+        "one that says nothing got further": [("a", 6, None), ("b", 5, 5)],
+        "none says anything": [("a", 5, None)],
     }
     for number, of_attempts in enumerate(reports.values()):
-        for offset, committed in of_attempts:
-            log.write([replace(status, partition=number, offset=offset, committed=committed)])
+        for attempt, offset, committed in of_attempts:
+            log.write([replace(status, partition=number, offset=offset, attempt=attempt, committed=committed)])
     assert left_offsets(config, name, "driver.2") == {0: 5, 1: 3, 2: 5}

@@ -521,3 +521,34 @@ def test_records_without_outputs_that_wait_for_one_fill_the_share_of_their_parti
             consumer.stop()
         running.result()
     assert cluster.committed("g")[ONLY].offset == 1_000
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_what_is_refused_until_the_member_polls_again_is_committed_as_it_leaves(
+    cluster: MemoryCluster, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebalance began; the client takes part in it as it is closed."""
+    options = replace(OPTIONS, commit_interval_ms=600_000, delivery=delivery)
+    backend = MemoryBackend(cluster, options)
+    committing, close, polled = cluster.committing, backend.source.close, threading.Event()
+
+    def commit_if_polled() -> Any:
+        if not polled.is_set():
+            raise CommitFailed("the group is rebalancing")
+        return committing()
+
+    def poll_and_close() -> None:
+        polled.set()
+        close()
+
+    monkeypatch.setattr(cluster, "committing", commit_if_polled)
+    monkeypatch.setattr(backend.source, "close", poll_and_close)
+    consumer = ParallelConsumer(options, backend)
+
+    def handle(record: ConsumedRecord) -> None:
+        if record.key == KEYS[-1]:
+            consumer.stop()
+
+    consumer.run(handle)
+    assert cluster.committed("g")[ONLY].offset == len(KEYS)

@@ -163,7 +163,7 @@ class ControlLoop:
             raise self._failure
 
     def release(self) -> None:
-        """Commit what was done since ``finish``, and nothing from now on."""
+        """Commit what was done since ``finish``; what is done later is not committed."""
         self._finish_partitions([work.partition for work in self.work], time.monotonic())
         self._is_released = True
 
@@ -198,7 +198,9 @@ class ControlLoop:
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Wait for the records in flight of these partitions, commit, and release them; one that ends has waited."""
-        if not self._is_released:
+        if self._is_released:
+            self._commit_last([work.partition for work in self.work.commits(partitions)])
+        else:
             self._finish_partitions(
                 partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000)
             )
@@ -240,6 +242,10 @@ class ControlLoop:
             self._commit_when_due(time.monotonic())
             self._collect_commits()
         self._collect_commits(max(self._timings.last_commit_timeout_s, deadline - time.monotonic()))
+        self._commit_last(partitions)
+
+    def _commit_last(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what is done of these partitions, and again for a moment where that is refused."""
         deadline = time.monotonic() + self._timings.last_commit_retry_s
         while self._committer.commit(partitions) and self._committer.is_busy:
             self._collect_commits(self._timings.last_commit_timeout_s)
