@@ -544,7 +544,7 @@ def test_what_is_refused_until_the_member_polls_again_is_committed_as_it_leaves(
 
     monkeypatch.setattr(cluster, "committing", commit_if_polled)
     monkeypatch.setattr(backend.source, "close", poll_and_close)
-    consumer = ParallelConsumer(options, backend)
+    consumer = ParallelConsumer(options, backend, _timings=Timings(last_commit_retry_s=0.1))
 
     def handle(record: ConsumedRecord) -> None:
         if record.key == KEYS[-1]:
