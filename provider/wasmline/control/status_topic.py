@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from wasmline.control import control_topics
 from wasmline.documents import decode, encode
@@ -64,32 +65,40 @@ class StatusTopic:
         self._topic.close()
 
 
-def left_offsets(config: KafkaConfig, job: str, lease: str) -> dict[int, int]:
+class _Report(NamedTuple):
+    """What a status says of a partition under a lease: see PartitionStatus."""
+
+    attempt: str
+    offset: int
+    committed: int | None
+
+
+def left_offsets(config: KafkaConfig, lease: str) -> dict[int, int]:
     """Return where a lease left its partitions committed, of those of which this is certain from their statuses."""
-    statuses: dict[int, list[PartitionStatus]] = defaultdict(list)
+    reports: dict[int, list[_Report]] = defaultdict(list)
     for message in read_to_end(config, control_topics.STATUS):
         key, value = message.key() or b"", message.value()
-        if value is None or not key.startswith(f"{job}/".encode()):
+        if value is None or lease.encode() not in value:
             continue
         status = _decoded(key, value)
         if status is not None and status.lease == lease:
-            statuses[status.partition].append(status)
-    left = {partition: _left(reported) for partition, reported in statuses.items()}
+            reports[status.partition].append(_Report(status.attempt, status.offset, status.committed))
+    left = {partition: _left(of_partition) for partition, of_partition in reports.items()}
     return {partition: offset for partition, offset in left.items() if offset is not None}
 
 
-def _left(statuses: Sequence[PartitionStatus]) -> int | None:
+def _left(reports: Sequence[_Report]) -> int | None:
     """Return where the attempts at a lease left a partition committed; None if one may have committed more.
 
     The highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. One that
     says none works still or was killed: nothing is certain if it began last, or got further.
     """
-    last = {status.attempt: status for status in statuses}  # in the order in which they began
+    last = {each.attempt: each for each in reports}  # in the order in which they began
     ended = [(each.committed, each.offset, each.attempt) for each in last.values() if each.committed is not None]
     if not ended or list(last.values())[-1].committed is None:
         return None
     left, offset, attempt = max(ended)
-    is_highest = all(each.offset <= offset for each in statuses if each.attempt != attempt)
+    is_highest = all(each.offset <= offset for each in reports if each.attempt != attempt)
     return left if is_highest else None
 
 
