@@ -73,7 +73,7 @@ class _Report(NamedTuple):
     committed: int | None
 
 
-def left_offsets(config: KafkaConfig, lease: str) -> dict[int, int]:
+def left_offsets(config: KafkaConfig, job: str, lease: str) -> dict[int, int]:
     """Return where a lease left its partitions committed, of those of which this is certain from their statuses."""
     reports: dict[int, list[_Report]] = defaultdict(list)
     for message in read_to_end(config, control_topics.STATUS):
@@ -81,7 +81,7 @@ def left_offsets(config: KafkaConfig, lease: str) -> dict[int, int]:
         if value is None or lease.encode() not in value:
             continue
         status = _decoded(key, value)
-        if status is not None and status.lease == lease:
+        if status is not None and (status.job, status.lease) == (job, lease):
             reports[status.partition].append(_Report(status.attempt, status.offset, status.committed))
     left = {partition: _left(of_partition) for partition, of_partition in reports.items()}
     return {partition: offset for partition, offset in left.items() if offset is not None}

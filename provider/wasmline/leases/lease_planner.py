@@ -256,7 +256,8 @@ class LeasePlanner:
         return {each.partition: offset for each, offset in committed.items()}
 
     def _require_unmoved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
-        left = left_offsets(self._config, lease_name(self._planned.driver, last.epoch))
+        name = lease_name(self._planned.driver, last.epoch)
+        left = left_offsets(self._config, self._planned.job, name)
         for partition, at in left.items():
             found = committed.get(TopicPartition(self._planned.topic, partition))
             if found not in (at, *self._late(partition, at)):

@@ -464,12 +464,13 @@ def test_statuses_are_kept_by_job_and_partition(config: KafkaConfig) -> None:
 
 
 def test_a_lease_left_its_partitions_where_its_statuses_are_certain_of_it(config: KafkaConfig) -> None:
-    driver, log = unique("driver"), StatusTopic(config)
+    name, log = unique("job"), StatusTopic(config)
     status = PartitionStatus(
-        job=unique("job"), transform="t", topic="in", partition=0, digest="d", generation=1, state="running",
-        offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7, lease=f"{driver}.2",
+        job=name, transform="t", topic="in", partition=0, digest="d", generation=1, state="running",
+        offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7, lease="driver.2",
     )  # fmt: skip
-    log.write([replace(status, committed=9, lease=f"{driver}.1"), replace(status, committed=9, lease=f"{driver}.22")])
+    log.write([replace(status, committed=9, lease=each) for each in ("driver.1", "driver.22")])
+    log.write([replace(status, committed=9, job=f"{name}2")])
     reports: dict[str, list[tuple[str, int, int | None]]] = {
         "one attempt": [("a", 3, None), ("a", 5, 5)],
         "it has less than it had": [("a", 8, None), ("a", 5, 3)],
@@ -481,4 +482,4 @@ def test_a_lease_left_its_partitions_where_its_statuses_are_certain_of_it(config
     for number, of_attempts in enumerate(reports.values()):
         for attempt, offset, committed in of_attempts:
             log.write([replace(status, partition=number, offset=offset, attempt=attempt, committed=committed)])
-    assert left_offsets(config, f"{driver}.2") == {0: 5, 1: 3, 2: 5}
+    assert left_offsets(config, name, "driver.2") == {0: 5, 1: 3, 2: 5}

@@ -139,7 +139,8 @@ class LeaseQuery(JobQuery):
 
     def certain_offsets(self, newest: DriverClaim) -> Mapping[int, int]:
         """Return the progress of the tasks of the last lease, as far as they ended it and reported it."""
-        return left_offsets(self._context.config, lease_name(self._context.driver, newest.batch_id))
+        name = lease_name(self._context.driver, newest.batch_id)
+        return left_offsets(self._context.config, self._context.job.job, name)
 
     def _withdraw_if_partitions_were_added(self) -> None:
         """End a round of leases that lacks newly added partitions of the topic."""
