@@ -64,10 +64,13 @@ class Traffic:
 
     def _outputs(self) -> list[Record]:
         """Read the outputs, once each partition has a leader."""
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:
                 return [(key, value) for key, value, _ in self.job.out()]
             except BrokerUnavailable:
+                if time.monotonic() > deadline:
+                    raise
                 time.sleep(0.5)
 
     def _is_beyond(self, count: int) -> bool:

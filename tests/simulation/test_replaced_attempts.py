@@ -32,6 +32,26 @@ def replace_idle_attempt(history: History, mode: tuple[str, str]) -> Run:
     return run
 
 
+def end_lease_in_outage(history: History, run: Run, steps: int, later: int) -> None:
+    """Let a lease end with a record in its handler; replaced attempts do so first, and then no broker answers."""
+    history.produce(0, 1, is_slow=True)
+    history.advance(run, steps)
+    history.redeploy()
+    for zombie in history.zombies:
+        history.wake(zombie, 300)
+    history.advance(run, later)
+    history.lose_brokers(run, 40.0, 800)
+    history.advance(run, 1_500)
+    history.check()
+
+
+def advance_for(history: History, run: Run, seconds: float, steps: int = 1) -> None:
+    """Let a run go on for so long, in so many steps at a time."""
+    until = history.runtime.seconds + seconds
+    while history.runtime.seconds < until:
+        history.advance(run, steps)
+
+
 @either_delivery
 @pytest.mark.parametrize("end", [History.redeploy, History.pause], ids=["redeploy", "pause"])
 def test_the_next_round_goes_on_where_the_newer_attempt_ended(
@@ -76,14 +96,7 @@ def test_a_newer_attempt_that_cannot_say_where_it_ended_leaves_that_open(
     """The older one says that it has done nothing, and no broker answers as the newer one ends."""
     history = History(partitions=1)
     run = replace_idle_attempt(history, mode)
-    history.produce(0, 1, is_slow=True)
-    history.advance(run, steps)
-    history.redeploy()
-    history.wake(history.zombies[0], 300)
-    history.advance(run, later)
-    history.lose_brokers(run, 40.0, 800)
-    history.advance(run, 1_500)
-    history.check()
+    end_lease_in_outage(history, run, steps, later)
     assert run.name_of_end == "running"
 
 
@@ -96,13 +109,7 @@ def test_a_lease_says_what_it_has_committed_at_the_very_end(mode: tuple[str, str
     history.produce(0, 3)
     run = history.start(*mode, is_endless=True)
     history.advance(run, 800)
-    history.produce(0, 1, is_slow=True)
-    history.advance(run, steps)
-    history.redeploy()
-    history.advance(run, later)
-    history.lose_brokers(run, 40.0, 800)
-    history.advance(run, 1_500)
-    history.check()
+    end_lease_in_outage(history, run, steps, later)
     assert run.name_of_end == "running"
 
 
@@ -161,9 +168,7 @@ def test_a_move_is_noticed_after_a_lease_whose_status_told_of_more_than_was_comm
             history.advance(run, 1)
     with monkeypatch.context() as patch:
         patch.setattr(world.Guest, "parts", break_handler)
-        until = history.runtime.seconds + 6
-        while history.runtime.seconds < until:
-            history.advance(run, 1)
+        advance_for(history, run, 6)
     if not is_same_run:
         history.stop(run)
         history.finish(run)
@@ -201,14 +206,10 @@ def test_a_module_that_fails_as_its_process_wakes_gives_its_partition_to_the_nex
         history.advance(run, 1)
     run.is_torn = run.is_disturbed = True
     calling[0].freeze(history.runtime.seconds)
-    until = history.runtime.seconds + 15
-    while history.runtime.seconds < until:
-        history.advance(run, 1)
+    advance_for(history, run, 15)
     calling[0].thaw(history.runtime.seconds)
     history.produce(0, 2)
-    until = history.runtime.seconds + 60
-    while history.runtime.seconds < until:
-        history.advance(run, 20)
+    advance_for(history, run, 60, steps=20)
     history.check()
     assert broken
     assert (run.name_of_end, history.missing()) == ("running", set())
