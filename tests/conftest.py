@@ -12,6 +12,7 @@ from support.short_lived_jvms import JDK_JAVA_OPTIONS
 from wasmline.local.cds_archive import cds_archive_options
 
 pytest_plugins = [
+    "support.crash_tracebacks",
     "support.file_scheduling",
     "wasmline.testing.kafka",
     "wasmline.testing.spark",

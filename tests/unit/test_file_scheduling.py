@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+from support import nested_pytest
 
 CRASH = """
 import os, pathlib, time
@@ -32,14 +29,8 @@ def pytest_collection_modifyitems(items):
 
 
 def output_of_a_run(folder: Path, processes: int) -> str:
-    (folder / "pytest.ini").write_text("[pytest]\n")
-    options = f"-q -p no:cacheprovider -p support.file_scheduling -n {processes} --dist loadfile --no-loadscope-reorder"
-    command = [sys.executable, "-m", "pytest", *options.split(), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
-    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):  # which are of this run
-        environment.pop(name, None)
-    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-    return run.stdout
+    scheduling = "-p support.file_scheduling --dist loadfile --no-loadscope-reorder"
+    return nested_pytest.output(folder, f"{scheduling} -n {processes}")
 
 
 @pytest.mark.parametrize(("processes", "files_after"), [(1, 1), (2, 0), (2, 10)])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parents[1]
+from support import nested_pytest
 
 CONFTEST = """
 import pytest
@@ -43,10 +41,7 @@ def test_fails_once():
 def test_a_failure_counts_unless_the_machine_stood_still(tmp_path: Path, stands_still: bool) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
-    environment.pop("PYTEST_ADDOPTS", None)  # which are those of this run
+    command, environment = nested_pytest.command(tmp_path, "-p no:xdist"), nested_pytest.environment()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
         while not (tmp_path / "begun").exists():
             assert process.poll() is None
