@@ -525,16 +525,18 @@ def test_records_without_outputs_that_wait_for_one_fill_the_share_of_their_parti
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("delivery", list(Delivery))
+@pytest.mark.parametrize("refused", [0, 2])
 def test_what_is_refused_until_the_member_polls_again_is_committed_as_it_leaves(
-    cluster: MemoryCluster, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+    cluster: MemoryCluster, refused: int, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rebalance began; the client takes part in it as it is closed."""
+    """A rebalance began; the client takes part in it as it is closed, and may need a moment."""
     options = replace(OPTIONS, commit_interval_ms=600_000, delivery=delivery)
     backend = MemoryBackend(cluster, options)
     committing, close, polled = cluster.committing, backend.source.close, threading.Event()
+    refusals = iter(range(refused))
 
     def commit_if_polled() -> Any:
-        if not polled.is_set():
+        if not polled.is_set() or next(refusals, None) is not None:
             raise CommitFailed("the group is rebalancing")
         return committing()
 
@@ -544,7 +546,7 @@ def test_what_is_refused_until_the_member_polls_again_is_committed_as_it_leaves(
 
     monkeypatch.setattr(cluster, "committing", commit_if_polled)
     monkeypatch.setattr(backend.source, "close", poll_and_close)
-    consumer = ParallelConsumer(options, backend, _timings=Timings(last_commit_retry_s=0.1))
+    consumer = ParallelConsumer(options, backend, _timings=Timings(last_commit_retry_s=0.5))
 
     def handle(record: ConsumedRecord) -> None:
         if record.key == KEYS[-1]:

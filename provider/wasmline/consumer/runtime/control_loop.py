@@ -199,7 +199,8 @@ class ControlLoop:
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Wait for the records in flight of these partitions, commit, and release them; one that ends has waited."""
         if self._is_released:
-            self._commit_refused([work.partition for work in self.work.commits(partitions)])
+            # What was refused, as in a rebalance, which a member that leaves has taken part in.
+            self._commit_rest([work.partition for work in self.work.commits(partitions)])
         else:
             self._finish_partitions(
                 partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000)
@@ -242,17 +243,16 @@ class ControlLoop:
             self._commit_when_due(time.monotonic())
             self._collect_commits()
         self._collect_commits(max(self._timings.last_commit_timeout_s, deadline - time.monotonic()))
+        self._commit_rest(partitions)
+
+    def _commit_rest(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what is done of these partitions; what is refused, again."""
         deadline = time.monotonic() + self._timings.last_commit_retry_s
         while self._committer.commit(partitions) and self._committer.is_busy:
             self._collect_commits(self._timings.last_commit_timeout_s)
             if not self.work.commits(partitions) or time.monotonic() > deadline:
                 return
             time.sleep(self._timings.last_commit_retry_interval_s)
-
-    def _commit_refused(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit once more what was refused, as in a rebalance, which a member that leaves has taken part in."""
-        if partitions and self._committer.commit(partitions):
-            self._collect_commits(self._timings.last_commit_timeout_s)
 
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether calls of these partitions are in flight and awaited."""
