@@ -12,8 +12,12 @@ from support.simulation.bound_code import bound  # noqa: F401 - every test of th
 from support.simulation.history import CONFIG, GROUP, INPUT, History, Run
 from support.simulation.virtual import Process
 from wasmline.consumer.backends.kafka.transactions import KafkaTransactions
-from wasmline.control import DeploymentTopic
-from wasmline.errors import BrokerUnavailable, HandlerBroken, WasmlineError
+from wasmline.control import DeploymentTopic, StatusTopic
+from wasmline.control.control_topics import STATUS
+from wasmline.documents import decode
+from wasmline.errors import BrokerUnavailable, CommitFailed, HandlerBroken, WasmlineError
+from wasmline.leases.lease_status_reporter import LeaseStatusReporter
+from wasmline.partition_status import PartitionStatus
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 LEASES = "parallel", "at_least_once"
@@ -43,6 +47,48 @@ def end_lease_in_outage(history: History, run: Run, steps: int, later: int) -> N
     history.lose_brokers(run, 40.0, 800)
     history.advance(run, 1_500)
     history.check()
+
+
+def hang_transactions(history: History) -> Callable[..., tuple[WasmlineError, bool]]:
+    """Return what each transaction does meanwhile: no broker answers, and it is not committed."""
+
+    def hang(*_: Any) -> tuple[WasmlineError, bool]:
+        history.runtime.sleep(14.0)
+        return CommitFailed("aborted"), False
+
+    return hang
+
+
+def begin_with_killed_attempt(history: History, monkeypatch: pytest.MonkeyPatch, *, is_paused: bool) -> Run:
+    """Let an attempt commit 5 records, do 3 more that it does not commit, and be killed; return its run."""
+    run = history.start(*EXACT_LEASES, is_endless=True)
+    history.advance(run, 400)
+    history.produce(0, 5)
+    history.advance(run, 400)
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaTransactions, "_run_transaction", hang_transactions(history))
+        history.produce(0, 3, is_slow=not is_paused)
+        advance_for(history, run, 5)
+        if is_paused:
+            history.pause()
+        history.lose_worker(run)
+    return run
+
+
+def move_progress(history: History, to: int) -> None:
+    history.cluster.group(GROUP).record({TopicPartition(INPUT, 0): CommittedOffset(to)})
+    history._note("lose")
+
+
+def statuses(history: History) -> list[PartitionStatus]:
+    return [decode(PartitionStatus, each.value or b"") for each in history.cluster.records(STATUS, committed=False)]
+
+
+def compact_statuses(history: History) -> None:
+    """Leave the last status of a partition, as a broker does after a while."""
+    entries = history.cluster.log(TopicPartition(STATUS, 0))._entries
+    last = {entry.output.key: entry for entry in entries if entry.output is not None}
+    entries[:] = [entry for entry in entries if entry.output is None or last[entry.output.key] is entry]
 
 
 def advance_for(history: History, run: Run, seconds: float, steps: int = 1) -> None:
@@ -172,8 +218,7 @@ def test_a_move_is_noticed_after_a_lease_whose_status_told_of_more_than_was_comm
     if not is_same_run:
         history.stop(run)
         history.finish(run)
-    history.cluster.group(GROUP).record({TopicPartition(INPUT, 0): CommittedOffset(to)})
-    history._note("lose")
+    move_progress(history, to)
     history.redeploy()
     if not is_same_run:
         run = history.start(*EXACT_LEASES)
@@ -213,3 +258,141 @@ def test_a_module_that_fails_as_its_process_wakes_gives_its_partition_to_the_nex
     history.check()
     assert broken
     assert (run.name_of_end, history.missing()) == ("running", set())
+
+
+@pytest.mark.parametrize("to", [2, 7])
+@pytest.mark.parametrize("is_same_run", [True, False])
+def test_a_move_is_noticed_after_a_killed_attempt_that_told_of_more_than_the_next_one_left(
+    is_same_run: bool, to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(partitions=1)
+    run = begin_with_killed_attempt(history, monkeypatch, is_paused=True)
+    history.advance(run, 800)
+    if not is_same_run:
+        history.stop(run)
+        history.finish(run)
+    move_progress(history, to)
+    history.resume()
+    if not is_same_run:
+        run = history.start(*EXACT_LEASES)
+    history.advance(run, 2_000)
+    assert run.name_of_end == "ProgressLost"
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_progress_that_is_set_back_below_what_a_repeated_attempt_had_ends_the_run(
+    commits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads its progress again for a new producer, after a killed attempt that told of more than it committed."""
+    history = History(partitions=1)
+    run = begin_with_killed_attempt(history, monkeypatch, is_paused=False)
+    commit, aborted = KafkaTransactions._run_transaction, list[None]()
+    left = commits
+
+    def abort_after_commits(*given: Any) -> Any:
+        nonlocal left
+        if left:
+            left -= 1
+            history.produce(0, 2)
+            return commit(*given)
+        if not aborted:
+            move_progress(history, 2)
+        aborted.append(None)
+        return CommitFailed("aborted"), False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaTransactions, "_run_transaction", abort_after_commits)
+        while not aborted:
+            history.advance(run, 1)
+    history.advance(run, 3_000)
+    assert run.name_of_end == "ProgressLost"
+
+
+@either_delivery
+def test_an_attempt_whose_lease_is_lost_tells_nothing_to_the_next_round(mode: tuple[str, str]) -> None:
+    """Of the newer one, its last status would be gone, while the deployment is paused for longer."""
+    history = History(partitions=1)
+    run = replace_idle_attempt(history, mode)
+    history.pause()
+    history.advance(run, 600)
+    history.wake(history.zombies[0], 400)
+    compact_statuses(history)
+    history.resume()
+    history.produce(0, 4)
+    history.advance(run, 1_500)
+    history.check()
+    assert (run.name_of_end, history.missing()) == ("running", set())
+
+
+@either_delivery
+def test_an_attempt_whose_lease_is_lost_tells_nothing_to_the_next_run(mode: tuple[str, str]) -> None:
+    history = History(partitions=1)
+    run = replace_idle_attempt(history, mode)
+    history.pause()
+    history.advance(run, 600)
+    history.wake(history.zombies[0], 400)
+    compact_statuses(history)
+    history.stop(run)
+    history.finish(run)
+    history.resume()
+    history.produce(0, 4)
+    history.finish(history.start(*mode))
+    history.check()
+    assert [each.name_of_end for each in history.runs] == ["stopped", "succeeded"]
+    assert not history.missing()
+
+
+@pytest.mark.parametrize("to", [2, 7])
+def test_an_attempt_whose_lease_is_lost_does_not_hide_where_the_newer_one_ended(
+    to: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stood still before its first status."""
+    history = History(partitions=1)
+    run = history.start(*EXACT_LEASES, is_endless=True)
+    begun, begin = list[None](), LeaseStatusReporter.begin
+
+    def begin_noted(reporter: LeaseStatusReporter) -> None:
+        begun.append(None)
+        begin(reporter)
+
+    monkeypatch.setattr(LeaseStatusReporter, "begin", begin_noted)
+    while not begun:
+        history.advance(run, 1)
+    history.advance(run, 3)
+    history.freeze_worker(run)
+    history.advance(run, 200)
+    history.produce(0, 5)
+    history.advance(run, 600)
+    history.pause()
+    history.advance(run, 400)
+    told = len(statuses(history))
+    for _ in range(200):
+        if len(statuses(history)) == told:  # otherwise it is killed
+            history.wake(history.zombies[0], 1)
+    move_progress(history, to)
+    history.produce(0, 5)
+    history.resume()
+    history.advance(run, 1_500)
+    assert run.name_of_end == "ProgressLost"
+
+
+@either_delivery
+def test_statuses_are_written_once_a_topic_that_could_not_be_read_can_be(
+    mode: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History(partitions=1)
+    tries, read = list[None](), StatusTopic.of
+
+    def read_at_second_try(topic: StatusTopic, job: str) -> list[PartitionStatus]:
+        if "worker" in history.runtime.process.name:
+            tries.append(None)
+            if len(tries) == 1:
+                raise BrokerUnavailable("no answer")
+        return read(topic, job)
+
+    monkeypatch.setattr(StatusTopic, "of", read_at_second_try)
+    run = history.start(*mode, is_endless=True)
+    history.produce(0, 3)
+    history.advance(run, 800)
+    assert len(tries) > 1
+    assert any(each.attempt and each.offset == 3 for each in statuses(history))

@@ -73,8 +73,15 @@ class _Report(NamedTuple):
     committed: int | None
 
 
-def left_offsets(config: KafkaConfig, job: str, lease: str) -> dict[int, int]:
-    """Return where a lease left its partitions committed, of those of which this is certain from their statuses."""
+class LeftOffset(NamedTuple):
+    """The offset at which a lease left a partition committed; the least one unless ``is_exact``."""
+
+    offset: int
+    is_exact: bool
+
+
+def left_offsets(config: KafkaConfig, job: str, lease: str, *, delivery: str) -> dict[int, LeftOffset]:
+    """Return where a lease left its partitions, of those of which an attempt said that in its last status."""
     reports: dict[int, list[_Report]] = defaultdict(list)
     for message in read_to_end(config, control_topics.STATUS):
         key, value = message.key() or b"", message.value()
@@ -83,23 +90,26 @@ def left_offsets(config: KafkaConfig, job: str, lease: str) -> dict[int, int]:
         status = _decoded(key, value)
         if status is not None and (status.job, status.lease) == (job, lease):
             reports[status.partition].append(_Report(status.attempt, status.offset, status.committed))
-    left = {partition: _left(of_partition) for partition, of_partition in reports.items()}
-    return {partition: offset for partition, offset in left.items() if offset is not None}
+    is_fenced = delivery == "exactly_once"
+    left = {partition: _left(of_partition, is_fenced=is_fenced) for partition, of_partition in reports.items()}
+    return {partition: found for partition, found in left.items() if found is not None}
 
 
-def _left(reports: Sequence[_Report]) -> int | None:
-    """Return where the attempts at a lease left a partition committed; None if one may have committed more.
+def _left(reports: Sequence[_Report], *, is_fenced: bool) -> LeftOffset | None:
+    """Return where the attempts at a lease left a partition; None if none says it.
 
     The highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. One that
-    says none works still or was killed: nothing is certain if it began last, or got further.
+    says none works still or was killed, and may have committed more if it began last, or got further and was not
+    fenced by the next one.
     """
     last = {each.attempt: each for each in reports}  # in the order in which they began
     ended = [(each.committed, each.offset, each.attempt) for each in last.values() if each.committed is not None]
-    if not ended or list(last.values())[-1].committed is None:
+    if not ended:
         return None
     left, offset, attempt = max(ended)
-    is_highest = all(each.offset <= offset for each in reports if each.attempt != attempt)
-    return left if is_highest else None
+    has_newest_ended = list(last.values())[-1].committed is not None
+    is_highest = is_fenced or all(each.offset <= offset for each in reports if each.attempt != attempt)
+    return LeftOffset(left, has_newest_ended and is_highest)
 
 
 def _decoded(key: bytes, value: bytes) -> PartitionStatus | None:

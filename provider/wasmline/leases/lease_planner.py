@@ -251,17 +251,18 @@ class LeasePlanner:
             )
         least = _named(topic, known)
         committed = self._progress.committed(least, require_newest=claims.require_newest)
-        self._require_unmoved(group, committed, last)
+        self._require_unmoved(job, committed, last)
         require_committed(group, committed, least)
         return {each.partition: offset for each, offset in committed.items()}
 
-    def _require_unmoved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
+    def _require_unmoved(self, job: JobSpec, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
         name = lease_name(self._planned.driver, last.epoch)
-        left = left_offsets(self._config, self._planned.job, name)
-        for partition, at in left.items():
+        left = left_offsets(self._config, job.job, name, delivery=stream_of(job).delivery)
+        for partition, (at, is_exact) in left.items():
             found = committed.get(TopicPartition(self._planned.topic, partition))
-            if found not in (at, *self._late(partition, at)):
-                raise progress_lost_error(group, self._planned.topic, partition, found, at)
+            is_as_left = found in (at, *self._late(partition, at))
+            if not is_as_left and (is_exact or found is None or found < at):
+                raise progress_lost_error(job.group, self._planned.topic, partition, found, at)
 
     def _late(self, partition: int, committed: int) -> list[int]:
         """Return the offsets above the result of a lease that tasks of earlier runs may still commit."""

@@ -7,7 +7,7 @@ import socket
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -72,13 +72,14 @@ class LeaseStatusReporter:
     """Writes partition statuses to the status topic, in its own thread, without delaying other work.
 
     The counts of a run continue from lease to lease. Statuses that cannot be written are logged; ``denied`` is the
-    error if an ACL is missing for them.
+    error if an ACL is missing for them. Once the lease is not ``held``, its partitions are another attempt's to report.
     """
 
-    def __init__(self, config: KafkaConfig, lease: Lease) -> None:
+    def __init__(self, config: KafkaConfig, lease: Lease, held: Callable[[], bool]) -> None:
         self.denied: KafkaError | None = None
         self._config = config
         self._lease = lease
+        self._held = held
         self._attempt = uuid.uuid4().hex
         self._log: StatusTopic | None = None
         self._base: dict[int, PartitionStatus] = {}
@@ -100,7 +101,10 @@ class LeaseStatusReporter:
     def publish(self, health: ConsumerHealth) -> LeaseProgress:
         """Write changes since the last call, unless a write is still running; return a summary."""
         if self._writing.wait(0):
-            self._write(health)
+            if self._log is None and self.denied is None:
+                self._writing = BackgroundCall(self._open)
+            else:
+                self._write(health)
         return LeaseProgress(
             self._lease.epoch,
             ",".join(map(str, self._lease.partitions)),
@@ -126,6 +130,8 @@ class LeaseStatusReporter:
             self._warn("statuses", error)
 
     def _write(self, health: ConsumerHealth, left: Mapping[int, int] = NOTHING) -> None:
+        if not self._held():
+            return
         statuses = self._last | {each.partition.partition: self._status(each) for each in health.partitions}
         reported = [replace(status, committed=left.get(number)) for number, status in statuses.items()]
         changed = [status for status in reported if not _same(status, self._last.get(status.partition))]

@@ -91,7 +91,7 @@ class LeaseWorker:
         self._over = threading.Event()
         self._ended = threading.Event()
         self._consumer: ParallelConsumer | None = None
-        self._statuses = LeaseStatusReporter(config, lease)
+        self._statuses = LeaseStatusReporter(config, lease, self._validity.held)
         self._progress = {TopicPartition(lease.topic, each): at for each, at in lease.progress.items()}
         """Minimum of the group's progress: the lease's start, or later commits."""
         self._left: dict[int, int] = {}

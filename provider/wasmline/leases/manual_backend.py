@@ -196,6 +196,7 @@ class ManualSource(GroupSource):
                 self._abort_open_transactions(partitions)
             raise
         self._assignment.require_committed(self.group, partitions, found)
+        self._assignment.committed(found)
         return found
 
     def _abort_open_transactions(self, partitions: Collection[TopicPartition]) -> None:

@@ -478,8 +478,11 @@ def test_a_lease_left_its_partitions_where_its_statuses_are_certain_of_it(config
         "the newer one works still": [("a", 0, None), ("b", 5, None), ("a", 0, 0)],
         "one that says nothing got further": [("a", 6, None), ("b", 5, 5)],
         "none says anything": [("a", 5, None)],
+        "the newest one works still, and one before it says more": [("a", 3, None), ("a", 7, 7), ("b", 5, None)],
     }
     for number, of_attempts in enumerate(reports.values()):
         for attempt, offset, committed in of_attempts:
             log.write([replace(status, partition=number, offset=offset, attempt=attempt, committed=committed)])
-    assert left_offsets(config, name, "driver.2") == {0: 5, 1: 3, 2: 5}
+    least, exact = {3: (0, False), 6: (7, False)}, {0: (5, True), 1: (3, True), 2: (5, True)}
+    assert left_offsets(config, name, "driver.2", delivery="at_least_once") == {**exact, **least, 4: (5, False)}
+    assert left_offsets(config, name, "driver.2", delivery="exactly_once") == {**exact, **least, 4: (5, True)}

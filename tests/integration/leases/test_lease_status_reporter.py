@@ -25,7 +25,7 @@ SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, in
 def test_a_generation_begins_where_its_first_lease_did_however_far_that_has_come(kafka: RunningKafka) -> None:
     def report(lease: Lease, next_commit: int) -> tuple[int, int, int]:
         """Return the generation, since_offset and offset after a lease that ended at ``next_commit``."""
-        reporter = LeaseStatusReporter(kafka.config, lease)
+        reporter = LeaseStatusReporter(kafka.config, lease, lambda: True)
         reporter.close(health(next_commit), {})
         [status] = log.of(job.job)
         return status.generation, status.since_offset, status.offset
@@ -70,7 +70,7 @@ def test_a_generation_counts_its_own_records_over_several_leases(kafka: RunningK
         )  # fmt: skip
         found = health(records)
         counts = PartitionCounters(records=records, dead_letters=Counter({"Rejected: no": failed}))
-        LeaseStatusReporter(kafka.config, lease).close(
+        LeaseStatusReporter(kafka.config, lease, lambda: True).close(
             replace(found, partitions=(replace(found.partitions[0], counts=counts),)), {}
         )
         [status] = log.of(job.job)

@@ -140,7 +140,9 @@ class LeaseQuery(JobQuery):
     def certain_offsets(self, newest: DriverClaim) -> Mapping[int, int]:
         """Return the progress of the tasks of the last lease, as far as they ended it and reported it."""
         name = lease_name(self._context.driver, newest.batch_id)
-        return left_offsets(self._context.config, self._context.job.job, name)
+        context = self._context
+        left = left_offsets(context.config, context.job.job, name, delivery=newest.delivery)
+        return {partition: offset for partition, (offset, is_exact) in left.items() if is_exact}
 
     def _withdraw_if_partitions_were_added(self) -> None:
         """End a round of leases that lacks newly added partitions of the topic."""
