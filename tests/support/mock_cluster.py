@@ -136,6 +136,13 @@ class MockCluster:
         finally:
             self._library.rd_kafka_metadata_destroy(answer)
 
+    def shut_down_beside_another(self, client: Any) -> None:
+        """Let the broker that leads the topic, as the client knows, accept no connection; another one answers."""
+        self._call("broker_add", 2)
+        self._call("partition_set_leader", TOPIC.encode(), 0, 1)
+        assert len(client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers) == 2
+        self._call("broker_set_down", 1)
+
     def start_another(self) -> None:
         """Start a broker that leads the topic; the first can be asked for it again."""
         self._call("broker_set_up", 1)

@@ -1,4 +1,4 @@
-"""A broker that is connected and does not answer: its requests are repeated long before a record times out."""
+"""A broker that does not answer: its requests are repeated long before a record times out, and not all the time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.kafka import produce_all, producer
+from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 
 
@@ -37,3 +39,16 @@ def test_a_record_is_read_although_the_broker_ignored_a_fetch(cluster: MockClust
     produce_all(cluster.config, TOPIC, [(None, value, None, None) for value in (b"second", b"third")])
     read = [client.poll(TIMEOUT_S) for _ in range(2)]
     assert [message and message.value() for message in read] == [b"second", b"third"]
+
+
+def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time() -> None:
+    for cluster in lent_cluster(debug="broker"):
+        admin, lines = BoundedAdminClient(cluster.config, TIMEOUT_S).client, list[str]()
+        wanted = {TopicPartition(TOPIC, 0): OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
+        (first,) = admin.list_offsets(wanted).values()
+        assert first.result(TIMEOUT_S).offset == 0
+        cluster.shut_down_beside_another(admin)
+        with cluster.logging_to(admin, lines.append):
+            (answer,) = admin.list_offsets(wanted, request_timeout=2).values()
+            assert answer.exception(TIMEOUT_S) or answer.result().offset < 0
+        assert sum("Connecting to" in line for line in lines) < 100

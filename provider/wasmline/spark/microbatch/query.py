@@ -67,6 +67,14 @@ JAVA_PRODUCER_BATCH_BYTES = 16_384
 RETRY_BACKOFF_S = 1.0
 """Seconds until an unavailable cluster is asked again, before and after the tasks of a batch."""
 
+PLANNING_OPTIONS = {
+    "kafka.request.timeout.ms": "5000",
+    "kafka.default.api.timeout.ms": "5000",
+    "fetchOffset.numRetries": "24",
+}
+"""Options of a Kafka source that plans offsets only: a request of Kafka's admin client to a broker that dies waits for
+that until its time-out, a minute by default, and Spark gives up after three. Consumers may need longer for a fetch."""
+
 MAX_REQUEST_BYTES = str(32 << 20)
 """The sink's own limit for a record, in bytes: high, so that the broker's limit applies."""
 
@@ -281,7 +289,7 @@ class MicrobatchQuery(JobQuery):
         job, stream, plan = self._context.job, self._context.stream, self._run.plan
         source = (
             self._context.spark.readStream.format("kafka")
-            .options(**self._kafka)
+            .options(**(PLANNING_OPTIONS if is_direct(stream) else {}), **self._kafka)
             .option("kafka.isolation.level", "read_committed")
             .option("subscribe", self._run.topic.name)
             .option("startingOffsets", json.dumps({self._run.topic.name: plan.offsets}))
