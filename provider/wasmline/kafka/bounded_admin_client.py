@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from itertools import chain, repeat
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -29,9 +28,6 @@ REQUEST_TIMEOUT_S = 15.0
 
 ATTEMPT_TIMEOUT_S = 3.0
 """Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
-
-FIRST_ATTEMPT_TIMEOUT_S = 1.0
-"""The same, of the first request of several: what the client knows of leaders may be from before a broker died."""
 
 POLL_INTERVAL_S = 0.1
 
@@ -58,8 +54,6 @@ class BoundedAdminClient:
         self.timeout = timeout
         self._config = config
         self._troubles: list[KafkaError] = []
-        self.attempt = min(ATTEMPT_TIMEOUT_S, timeout)
-        """Maximum seconds of the next of several requests."""
         self.client = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
@@ -85,6 +79,11 @@ class BoundedAdminClient:
                     text += f". Last error: {trouble.str()}" if trouble else ""
                     raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
 
+    @property
+    def attempt(self) -> float:
+        """Maximum seconds of one of several requests."""
+        return min(ATTEMPT_TIMEOUT_S, self.timeout)
+
     def settled(
         self,
         ask: Callable[[Codes], T],
@@ -103,9 +102,7 @@ class BoundedAdminClient:
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         deadline = time.monotonic() + self.timeout
-        attempts = chain([FIRST_ATTEMPT_TIMEOUT_S] if learns else [], repeat(ATTEMPT_TIMEOUT_S))
         while True:
-            self.attempt = min(next(attempts), self.timeout)
             try:
                 return ask(dict.fromkeys(passing, unsettled))
             except BrokerUnavailable as error:

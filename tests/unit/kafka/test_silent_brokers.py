@@ -9,7 +9,6 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
-from wasmline.errors import BrokerUnavailable
 from wasmline.kafka import produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
@@ -40,18 +39,6 @@ def test_a_record_is_read_although_the_broker_ignored_a_fetch(cluster: MockClust
     produce_all(cluster.config, TOPIC, [(None, value, None, None) for value in (b"second", b"third")])
     read = [client.poll(TIMEOUT_S) for _ in range(2)]
     assert [message and message.value() for message in read] == [b"second", b"third"]
-
-
-def test_what_the_client_knows_of_leaders_is_soon_read_again(cluster: MockCluster) -> None:
-    admin, seconds = BoundedAdminClient(cluster.config, TIMEOUT_S), list[float]()
-
-    def ask(_: object) -> None:
-        seconds.append(admin.attempt)
-        if len(seconds) < 3:
-            raise BrokerUnavailable("no answer", bootstrap_servers=admin.servers)
-
-    admin.settled(ask, (), "", learns=True)
-    assert seconds == [1, 3, 3]
 
 
 def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time() -> None:
