@@ -1,4 +1,4 @@
-"""Adds to the report of a crash what faulthandler wrote in the process of pytest-xdist that ended.
+"""Adds to the report of a crash how the process of pytest-xdist ended, and what faulthandler wrote in it.
 
 It is written to a standard error that nobody keeps, and the report has the name of the test only.
 """
@@ -15,6 +15,9 @@ from xdist.workermanage import WorkerController
 
 TRACEBACKS = "tracebacks"
 """The key of the file's path in what the controller passes to a process."""
+
+STATUS_TIMEOUT_S = 30
+"""Seconds until a process whose connection was lost has ended."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -34,5 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(report: pytest.TestReport) -> None:
+    status = report.node.gateway._io.popen.wait(STATUS_TIMEOUT_S)
     tracebacks = Path(report.node.workerinput[TRACEBACKS]).read_text(errors="replace")
-    report.longrepr = f"{report.longrepr}\n{tracebacks or 'faulthandler wrote nothing: it was killed, or has exited'}"
+    report.longrepr = f"{report.longrepr}\nexit status {status}\n{tracebacks or 'faulthandler wrote nothing'}"

@@ -21,9 +21,9 @@ def test_ends():
 @pytest.mark.parametrize(
     ("end", "options", "told"),
     [
-        ("faulthandler._sigsegv()", "", ["Fatal Python error: Segmentation fault", "in test_ends"]),
-        ("time.sleep(100)", HANGS, ["Timeout (0:00:01)!", "in test_ends"]),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "", ["faulthandler wrote nothing"]),
+        ("faulthandler._sigsegv()", "", ["exit status -11", "Fatal Python error: Segmentation fault", "in test_ends"]),
+        ("time.sleep(100)", HANGS, ["exit status 1", "Timeout (0:00:01)!", "in test_ends"]),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "", ["exit status -9", "faulthandler wrote nothing"]),
     ],
     ids=["crash", "hang", "kill"],
 )
