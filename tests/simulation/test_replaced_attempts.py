@@ -17,6 +17,7 @@ from wasmline.control.control_topics import STATUS
 from wasmline.documents import decode
 from wasmline.errors import BrokerUnavailable, CommitFailed, HandlerBroken, WasmlineError
 from wasmline.leases.lease_status_reporter import LeaseStatusReporter
+from wasmline.leases.manual_backend import ManualSource
 from wasmline.partition_status import PartitionStatus
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
@@ -396,3 +397,34 @@ def test_statuses_are_written_once_a_topic_that_could_not_be_read_can_be(
     history.advance(run, 800)
     assert len(tries) > 1
     assert any(each.attempt and each.offset == 3 for each in statuses(history))
+
+
+def test_a_commit_that_a_frozen_attempt_had_asked_for_ends_no_run_at_least_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It arrives as the third attempt works, which had found more, and reads its progress again after an error."""
+    history = History(partitions=1)
+    run = history.start(*LEASES, is_endless=True)
+    history.advance(run, 400)
+    history.produce(0, 3)
+    history.advance_to(run, "commit")
+    history.freeze_worker(run)
+    history.advance(run, 300)
+    history.produce(0, 2)
+    history.advance(run, 600)
+    history.lose_worker(run)
+    history.advance(run, 300)
+    history.wake(history.zombies[0], 30)
+    poll, failed = ManualSource.poll, list[None]()
+
+    def poll_after_error(source: ManualSource, limit: int, timeout: float) -> Any:
+        if not failed and history.runtime.process not in history.zombies:
+            failed.append(None)
+            raise BrokerUnavailable("no answer")
+        return poll(source, limit, timeout)
+
+    monkeypatch.setattr(ManualSource, "poll", poll_after_error)
+    history.advance(run, 1_500)
+    history.check()
+    assert failed
+    assert run.name_of_end == "running"

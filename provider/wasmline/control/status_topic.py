@@ -74,14 +74,14 @@ class _Report(NamedTuple):
 
 
 class LeftOffset(NamedTuple):
-    """The offset at which a lease left a partition committed; the least one unless ``is_exact``."""
+    """The offset at which a lease left a partition committed, or the least one if not ``is_exact``."""
 
     offset: int
     is_exact: bool
 
 
 def left_offsets(config: KafkaConfig, job: str, lease: str, *, delivery: str) -> dict[int, LeftOffset]:
-    """Return where a lease left its partitions, of those of which an attempt said that in its last status."""
+    """Return where a lease left its partitions, of those of which the last statuses of its attempts are certain."""
     reports: dict[int, list[_Report]] = defaultdict(list)
     for message in read_to_end(config, control_topics.STATUS):
         key, value = message.key() or b"", message.value()
@@ -96,11 +96,11 @@ def left_offsets(config: KafkaConfig, job: str, lease: str, *, delivery: str) ->
 
 
 def _left(reports: Sequence[_Report], *, is_fenced: bool) -> LeftOffset | None:
-    """Return where the attempts at a lease left a partition; None if none says it.
+    """Return where the attempts at a lease left a partition; None if that is not certain.
 
     The highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. One that
-    says none works still or was killed, and may have committed more if it began last, or got further and was not
-    fenced by the next one.
+    says none works still or was killed, and may have committed more if it began last, or, unless the next one has
+    fenced it, if it got further; a commit that it had asked for before may then set the group back, too.
     """
     last = {each.attempt: each for each in reports}  # in the order in which they began
     ended = [(each.committed, each.offset, each.attempt) for each in last.values() if each.committed is not None]
@@ -108,8 +108,10 @@ def _left(reports: Sequence[_Report], *, is_fenced: bool) -> LeftOffset | None:
         return None
     left, offset, attempt = max(ended)
     has_newest_ended = list(last.values())[-1].committed is not None
-    is_highest = is_fenced or all(each.offset <= offset for each in reports if each.attempt != attempt)
-    return LeftOffset(left, has_newest_ended and is_highest)
+    if is_fenced:
+        return LeftOffset(left, has_newest_ended)
+    is_highest = all(each.offset <= offset for each in reports if each.attempt != attempt)
+    return LeftOffset(left, is_exact=True) if has_newest_ended and is_highest else None
 
 
 def _decoded(key: bytes, value: bytes) -> PartitionStatus | None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
@@ -135,15 +134,16 @@ class BoundedAdminClient:
 
         return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
 
-    def _connect(self) -> AdminClient:
+    def _connect(self) -> ReconnectingAdminClient:
         with translate_errors(self.servers):
             # The list's own method and not a method of this class: no cycle keeps the client's threads alive after it.
             return ReconnectingAdminClient({**SETTINGS, **self._config.client(error_cb=self._troubles.append)})
 
     def _passing_trouble(self) -> KafkaError | None:
-        """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection."""
+        """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection: no broker has
+        answered. Once one has, others may refuse what they will not later, or what is not asked of them."""
         trouble = self._trouble()
-        if trouble is not None and trouble.code() in PERMANENT_CODES:
+        if trouble is not None and trouble.code() in PERMANENT_CODES and not self.client.has_answer:
             raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
         return trouble
 

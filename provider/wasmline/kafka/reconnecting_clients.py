@@ -146,6 +146,11 @@ class ReconnectingConsumer(ReconnectingClient, Consumer):
 class ReconnectingAdminClient(ReconnectingClient, AdminClient):
     """An admin client with that; it has no ``close``."""
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether a broker has answered; False where this release of the client is not known."""
+        return self._library is not None and self._library["controllerid"](self._library.handle(self), CACHED) >= 0
+
 
 class _Watch:
     """Checks the clients of this process in a thread, for as long as there are any."""

@@ -139,6 +139,7 @@ class ManualSource(GroupSource):
         settings["socket.timeout.ms"] = config.properties.get("socket.timeout.ms", SOCKET_TIMEOUT_MS)
         super().__init__(options, config, offset_store, settings)
         self._assignment = assignment
+        self._delivery = options.delivery
         self._topics_followed = {partition.topic for partition in assignment.followed}
 
     def open(self, listener: RebalanceListener) -> None:
@@ -196,7 +197,8 @@ class ManualSource(GroupSource):
                 self._abort_open_transactions(partitions)
             raise
         self._assignment.require_committed(self.group, partitions, found)
-        self._assignment.committed(found)
+        if self._delivery is Delivery.EXACTLY_ONCE:  # at least once, another attempt's commit may still arrive
+            self._assignment.committed(found)
         return found
 
     def _abort_open_transactions(self, partitions: Collection[TopicPartition]) -> None:

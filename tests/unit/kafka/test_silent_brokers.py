@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
-from wasmline.kafka import produce_all, producer
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka import KafkaConfig, produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 @pytest.fixture
@@ -52,3 +55,17 @@ def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time(
             (answer,) = admin.list_offsets(wanted, request_timeout=2).values()
             assert answer.exception(TIMEOUT_S) or answer.result().offset < 0
         assert sum("Connecting to" in line for line in lines) < 100
+
+
+def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denial = KafkaError(KafkaError._AUTHENTICATION)
+    admin, stranger = (BoundedAdminClient(each, TIMEOUT_S) for each in (cluster.config, KafkaConfig(NOBODY)))
+    assert admin.client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
+    for each in (admin, stranger):
+        monkeypatch.setattr(each.client, "poll", lambda _: 0)  # which would add that nobody is there
+        each._troubles.append(denial)
+    assert admin._passing_trouble() == denial
+    with pytest.raises(KafkaFailed, match="refused the connection"):
+        stranger._passing_trouble()
