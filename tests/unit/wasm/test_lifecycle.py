@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from wasmline.errors import GuestTimeout, InstanceClosed
+from wasmline.local.process import wait_until
 from wasmline.testing import guests
 from wasmline.wasm import ResourceLimits, TransformContext, TransformRuntime, check_abi
 from wasmline.wasm import watchdog as watchdog_module
@@ -58,8 +58,7 @@ def test_a_closed_instance_frees_its_thread_and_says_so(runtime: Any, records: A
 
 def test_an_instance_that_nobody_closes_frees_its_thread(runtime: Any) -> None:
     runtime.compile(guests.guest()).instantiate(CONTEXT)
-    gc.collect()
-    assert guest_threads() == []
+    assert wait_until(lambda: guest_threads() == [], 30)
 
 
 def test_a_guest_that_cannot_start_leaves_no_thread(runtime: Any) -> None:
