@@ -92,6 +92,31 @@ def compact_statuses(history: History) -> None:
     entries[:] = [entry for entry in entries if entry.output is None or last[entry.output.key] is entry]
 
 
+def begin_with_late_statuses(history: History, mode: tuple[str, str]) -> Run:
+    """Let a replaced attempt wake after the newer one has ended its lease, and only last statuses stay."""
+    run = replace_idle_attempt(history, mode)
+    history.pause()
+    history.advance(run, 600)
+    history.wake(history.zombies[0], 400)
+    compact_statuses(history)
+    return run
+
+
+def name_of_end_after_move(
+    history: History, run: Run, to: int, go_on: Callable[[], object], *, is_same_run: bool
+) -> str:
+    """Move a partition's progress before the next round or the next run, exactly once; return how that ends."""
+    if not is_same_run:
+        history.stop(run)
+        history.finish(run)
+    move_progress(history, to)
+    go_on()
+    if not is_same_run:
+        run = history.start(*EXACT_LEASES)
+    history.advance(run, 1_500)
+    return run.name_of_end
+
+
 def advance_for(history: History, run: Run, seconds: float, steps: int = 1) -> None:
     """Let a run go on for so long, in so many steps at a time."""
     until = history.runtime.seconds + seconds
@@ -216,15 +241,7 @@ def test_a_move_is_noticed_after_a_lease_whose_status_told_of_more_than_was_comm
     with monkeypatch.context() as patch:
         patch.setattr(world.Guest, "parts", break_handler)
         advance_for(history, run, 6)
-    if not is_same_run:
-        history.stop(run)
-        history.finish(run)
-    move_progress(history, to)
-    history.redeploy()
-    if not is_same_run:
-        run = history.start(*EXACT_LEASES)
-    history.advance(run, 1_500)
-    assert run.name_of_end == "ProgressLost"
+    assert name_of_end_after_move(history, run, to, history.redeploy, is_same_run=is_same_run) == "ProgressLost"
 
 
 @either_delivery
@@ -269,15 +286,7 @@ def test_a_move_is_noticed_after_a_killed_attempt_that_told_of_more_than_the_nex
     history = History(partitions=1)
     run = begin_with_killed_attempt(history, monkeypatch, is_paused=True)
     history.advance(run, 800)
-    if not is_same_run:
-        history.stop(run)
-        history.finish(run)
-    move_progress(history, to)
-    history.resume()
-    if not is_same_run:
-        run = history.start(*EXACT_LEASES)
-    history.advance(run, 2_000)
-    assert run.name_of_end == "ProgressLost"
+    assert name_of_end_after_move(history, run, to, history.resume, is_same_run=is_same_run) == "ProgressLost"
 
 
 @pytest.mark.parametrize("commits", [0, 1])
@@ -313,11 +322,7 @@ def test_progress_that_is_set_back_below_what_a_repeated_attempt_had_ends_the_ru
 def test_an_attempt_whose_lease_is_lost_tells_nothing_to_the_next_round(mode: tuple[str, str]) -> None:
     """Of the newer one, its last status would be gone, while the deployment is paused for longer."""
     history = History(partitions=1)
-    run = replace_idle_attempt(history, mode)
-    history.pause()
-    history.advance(run, 600)
-    history.wake(history.zombies[0], 400)
-    compact_statuses(history)
+    run = begin_with_late_statuses(history, mode)
     history.resume()
     history.produce(0, 4)
     history.advance(run, 1_500)
@@ -328,11 +333,7 @@ def test_an_attempt_whose_lease_is_lost_tells_nothing_to_the_next_round(mode: tu
 @either_delivery
 def test_an_attempt_whose_lease_is_lost_tells_nothing_to_the_next_run(mode: tuple[str, str]) -> None:
     history = History(partitions=1)
-    run = replace_idle_attempt(history, mode)
-    history.pause()
-    history.advance(run, 600)
-    history.wake(history.zombies[0], 400)
-    compact_statuses(history)
+    run = begin_with_late_statuses(history, mode)
     history.stop(run)
     history.finish(run)
     history.resume()

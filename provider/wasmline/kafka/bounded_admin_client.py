@@ -37,7 +37,7 @@ COORDINATOR_REQUEST_TIMEOUT_S = 3_600.0
 """Timeout of requests to a group's coordinator, longer than the client lives. After a request has timed out in
 librdkafka, the next connection to the coordinator aborts the process (its issue 4605), so the wait is bounded here."""
 
-SETTINGS = {"enable.sparse.connections": "false"}
+ADMIN_SETTINGS = {"enable.sparse.connections": "false"}
 """The client stays connected to each broker. Otherwise, while a request waits for a broker that is gone, librdkafka
 2.16.0 connects to that thousands of times a second, whatever ``reconnect.backoff.ms`` is."""
 
@@ -137,7 +137,7 @@ class BoundedAdminClient:
     def _connect(self) -> ReconnectingAdminClient:
         with translate_errors(self.servers):
             # The list's own method and not a method of this class: no cycle keeps the client's threads alive after it.
-            return ReconnectingAdminClient({**SETTINGS, **self._config.client(error_cb=self._troubles.append)})
+            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._troubles.append)})
 
     def _passing_trouble(self) -> KafkaError | None:
         """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection: no broker has

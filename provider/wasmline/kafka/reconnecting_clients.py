@@ -73,17 +73,21 @@ class ReconnectingClient:
         if not self._in_use.acquire(blocking=False):
             return
         try:
-            handle = library.handle(self)  # type: ignore[arg-type]
-            if library["controllerid"](handle, CACHED) >= 0:
+            if self._has_brokers(library):
                 self._checks_without = 0
                 return
             self._checks_without += 1
             if self._checks_without.bit_count() == 1:
-                library["brokers_add"](handle, self._servers)
+                library["brokers_add"](library.handle(self), self._servers)  # type: ignore[arg-type]
         except ClientClosed:
             return  # since the watch took its list
         finally:
             self._in_use.release()
+
+    def _has_brokers(self, library: Librdkafka) -> bool:
+        """Return whether the cluster's latest answer named brokers."""
+        controller: int = library["controllerid"](library.handle(self), CACHED)  # type: ignore[arg-type]
+        return controller >= 0
 
 
 FLUSH_SLICE_S = 0.1
@@ -149,7 +153,7 @@ class ReconnectingAdminClient(ReconnectingClient, AdminClient):
     @property
     def has_answer(self) -> bool:
         """Whether a broker has answered; False where this release of the client is not known."""
-        return self._library is not None and self._library["controllerid"](self._library.handle(self), CACHED) >= 0
+        return self._library is not None and self._has_brokers(self._library)
 
 
 class _Watch:

@@ -139,8 +139,8 @@ class LeaseQuery(JobQuery):
 
     def certain_offsets(self, newest: DriverClaim) -> Mapping[int, int]:
         """Return the progress of the tasks of the last lease, as far as they ended it and reported it."""
-        name = lease_name(self._context.driver, newest.batch_id)
         context = self._context
+        name = lease_name(context.driver, newest.batch_id)
         left = left_offsets(context.config, context.job.job, name, delivery=newest.delivery)
         return {partition: offset for partition, (offset, is_exact) in left.items() if is_exact}
 
