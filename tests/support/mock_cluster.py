@@ -147,6 +147,10 @@ class MockCluster:
         """Start a broker that leads the topic; the first can be asked for it again."""
         self._call("broker_set_up", 1)
         self._call("broker_add", 2)
+        self.elect_another()
+
+    def elect_another(self) -> None:
+        """Let the second broker lead the topic."""
         self._call("set_controller_id", 2)
         self._call("partition_set_leader", TOPIC.encode(), 0, 2)
 

@@ -30,6 +30,10 @@ ATTEMPT_TIMEOUT_S = 3.0
 
 POLL_INTERVAL_S = 0.1
 
+OUTDATED_S = 10.0
+"""Seconds after a lost connection for which a client's leaders and controller may be gone, as those of an idle one stay
+until it is told to ask: longer than a cluster needs to replace a lost node."""
+
 RETRY_INTERVAL_S = 0.02
 """Seconds until a cluster in a transient state is asked again."""
 
@@ -52,7 +56,7 @@ class BoundedAdminClient:
         self.servers = config.bootstrap_servers
         self.timeout = timeout
         self._config = config
-        self._troubles: list[KafkaError] = []
+        self._errors = _ConnectionErrors()
         self.client = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
@@ -95,13 +99,17 @@ class BoundedAdminClient:
         """Repeat a request while the answer is one of the ``passing`` codes, and return the first other answer.
 
         ``ask`` takes these codes with their error. Raises BrokerUnavailable with the message ``state`` if they do not
-        pass in time. With ``learns``, time-outs are retried as well, after a metadata refresh: the client alone keeps
-        using the old leader or controller. With ``renews``, they are retried with a new client: the old one might
-        carry out its request late.
+        pass in time. With ``learns``, time-outs are retried as well, after a metadata refresh, which also comes before
+        the first request if a connection was lost: the client alone keeps using the old leader or controller. With
+        ``renews``, time-outs are retried with a new client: the old one might carry out its request late.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         deadline = time.monotonic() + self.timeout
+        outdated = learns and self._has_lost_connection()
         while True:
+            if outdated:
+                with suppress(KafkaException):  # a broker that does not answer this either is asked again
+                    self.client.list_topics(timeout=self.attempt)
             try:
                 return ask(dict.fromkeys(passing, unsettled))
             except BrokerUnavailable as error:
@@ -110,9 +118,7 @@ class BoundedAdminClient:
                 if not (error is unsettled or learns or renews) or time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_INTERVAL_S)
-            if learns:
-                with suppress(KafkaException):  # a broker that does not answer this either is asked again
-                    self.client.list_topics(timeout=self.attempt)
+                outdated = learns
 
     def brokers(self) -> list[int]:
         """Return the numbers of the brokers that are up. Raises BrokerUnavailable.
@@ -136,8 +142,12 @@ class BoundedAdminClient:
 
     def _connect(self) -> ReconnectingAdminClient:
         with translate_errors(self.servers):
-            # The list's own method and not a method of this class: no cycle keeps the client's threads alive after it.
-            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._troubles.append)})
+            # A method of another object: no cycle keeps the client's threads alive after it.
+            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)})
+
+    def _has_lost_connection(self) -> bool:
+        self.client.poll(0)
+        return time.monotonic() - self._errors.noted < OUTDATED_S
 
     def _passing_trouble(self) -> KafkaError | None:
         """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection: no broker has
@@ -150,7 +160,17 @@ class BoundedAdminClient:
     def _trouble(self) -> KafkaError | None:
         """Return the last error of a connection; the client reports it when it is polled."""
         self.client.poll(0)
-        told = [error for error in self._troubles if error.code() != KafkaError._ALL_BROKERS_DOWN]
-        self._troubles.clear()
-        self._troubles += told[-1:]
-        return told[-1] if told else None
+        return self._errors.last
+
+
+class _ConnectionErrors:
+    """The connection errors that a client reports: the ``last``, and when it was ``noted``, by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+        self.noted = -math.inf
+
+    def note(self, error: KafkaError) -> None:
+        """Take note of an error, unless it only counts others."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.last, self.noted = error, time.monotonic()

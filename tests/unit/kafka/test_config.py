@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wasmline.errors import InvalidKafkaConfig
-from wasmline.kafka import KafkaConfig
+from wasmline.kafka import KafkaConfig, producer
 
 SERVERS = {"bootstrap.servers": "broker:9092"}
 
@@ -70,8 +70,15 @@ def test_a_later_change_of_the_given_dictionary_changes_nothing() -> None:
 
 def test_overrides_win_and_the_client_is_quiet() -> None:
     config = KafkaConfig({**SERVERS, "client.id": "mine"})
-    assert config.client(**{"client.id": "yours"}) == {**SERVERS, "client.id": "yours", "log_level": "0"}
+    defaults = {"log_level": "0", "reconnect.backoff.max.ms": "1000"}
+    assert config.client(**{"client.id": "yours"}) == {**SERVERS, **defaults, "client.id": "yours"}
     assert KafkaConfig({**SERVERS, "log_level": "7"}).client()["log_level"] == "7"
+
+
+def test_a_first_pause_before_connecting_again_may_be_longer_than_our_longest() -> None:
+    settings = KafkaConfig({**SERVERS, "reconnect.backoff.ms": "2000"}).client()
+    assert settings["reconnect.backoff.ms"] == "2000"
+    producer(KafkaConfig(settings)).close()
 
 
 def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -13,6 +14,8 @@ from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka import KafkaConfig, produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
+from wasmline.kafka.list_offsets import list_offsets
+from wasmline.local.process import wait_until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -57,6 +60,26 @@ def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time(
         assert sum("Connecting to" in line for line in lines) < 100
 
 
+def test_an_idle_client_that_has_lost_a_broker_asks_the_new_leader_at_once(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, asked = BoundedAdminClient(cluster.config, TIMEOUT_S), list[object]()
+    wanted = {TopicPartition(TOPIC, 0): OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
+    assert list_offsets(admin, wanted) == {0: 0}
+    cluster.shut_down_beside_another(admin.client)
+    cluster.elect_another()
+    assert wait_until(admin._has_lost_connection, TIMEOUT_S)
+    ask = admin.client.list_offsets
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        asked.append(arguments)
+        return ask(*arguments, **options)
+
+    monkeypatch.setattr(admin.client, "list_offsets", counted)
+    assert list_offsets(admin, wanted) == {0: 0}
+    assert len(asked) == 1
+
+
 def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +88,7 @@ def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
     assert admin.client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
     for each in (admin, stranger):
         monkeypatch.setattr(each.client, "poll", lambda _: 0)  # which would add that nobody is there
-        each._troubles.append(denial)
+        each._errors.note(denial)
     assert admin._passing_trouble() == denial
     with pytest.raises(KafkaFailed, match="refused the connection"):
         stranger._passing_trouble()
