@@ -49,7 +49,7 @@ class OffsetRenewer:
         self.interval_s = self._max_interval_s = max_interval_s
         """Seconds between two renewals, as of the last one."""
         self._groups = ConsumerGroups(config)
-        self._renewed = time.monotonic() if is_renewed else None
+        self._is_renewed = is_renewed
         self._due = 0.0
 
     def renew_if_due(
@@ -64,7 +64,7 @@ class OffsetRenewer:
         if time.monotonic() < self._due:
             return
         try:
-            if self._renewed is None:
+            if not self._is_renewed:
                 renew_offsets(
                     self._config,
                     job,
@@ -73,9 +73,9 @@ class OffsetRenewer:
                     keeps_maps=self._keeps_maps,
                     require_newest=require_newest,
                 )
-                self._renewed = time.monotonic()
+            self._is_renewed = False
             self.interval_s = self.interval()
-            self._due, self._renewed = self._renewed + self.interval_s, None
+            self._due = time.monotonic() + self.interval_s
         except WasmlineError as error:
             logger.warning("the renewal of the progress of job %s is postponed: %s", job.job, error)
             self._due = time.monotonic() + RETRY_INTERVAL_S

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, Harnesses
 from support.streams.transform_job import keyed, make_transform_job, until
-from wasmline.errors import ProducerFenced
+from wasmline.errors import BrokerUnavailable, ProducerFenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
@@ -56,6 +56,25 @@ def test_progress_is_committed_as_it_is_at_once_and_then_when_it_is_time(harness
         with transactions.open([source]) as transaction:
             assert transaction.progress.get(source) == left.get(source)
     transactions.close()
+
+
+def test_progress_is_renewed_again_while_the_brokers_retention_cannot_be_read(
+    harnesses: Harnesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = harnesses()
+    source = TopicPartition(harness.topic, 0)
+    ConsumerGroups(harness.config).commit_offsets(harness.job.group, {source: 3})
+    begun = commits(harness.config, harness.job.group)
+
+    def unanswered(_: ConsumerGroups) -> float:
+        raise BrokerUnavailable("no answer", bootstrap_servers=harness.config.bootstrap_servers)
+
+    monkeypatch.setattr(ConsumerGroups, "retention_s", unanswered)
+    monkeypatch.setattr(offset_renewal, "RETRY_INTERVAL_S", 0)
+    renewer = offset_renewal.OffsetRenewer(harness.config, harness.topic)
+    for count in (1, 2, 3):
+        renewer.renew_if_due(harness.job, [0])
+        assert commits(harness.config, harness.job.group) == begun + count
 
 
 def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(harnesses: Harnesses) -> None:
