@@ -124,6 +124,8 @@ class ParallelConsumer:
                 stack.callback(backend.source.close)
                 loop.release()
                 self._last = loop.health(self._state)
+        if loop.failure is not None:  # of the last commits, while the member left
+            raise loop.failure
 
     def _close(self, executor: Executor) -> None:
         self.stuck = executor.close(self._timings.handler_shutdown_s)

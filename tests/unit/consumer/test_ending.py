@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.executors import Mailbox, ThreadExecutor
 from wasmline.consumer.state.calls import Batch
 from wasmline.consumer.timings import Timings
-from wasmline.errors import CommitFailed, HandlerBroken, RecordGivenUp
+from wasmline.errors import CommitFailed, HandlerBroken, NotAuthorized, RecordGivenUp
 from wasmline.offset_maps import decode
 from wasmline.topic_partitions import TopicPartition
 
@@ -530,14 +531,38 @@ def test_what_is_refused_until_the_member_polls_again_is_committed_as_it_leaves(
     cluster: MemoryCluster, refused: int, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rebalance began; the client takes part in it as it is closed, and may need a moment."""
+    consumer = leaving_member(cluster, delivery, monkeypatch, repeat(CommitFailed("not yet"), refused))
+    consumer.run(stopping_at_the_last(consumer))
+    assert cluster.committed("g")[ONLY].offset == len(KEYS)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_what_is_denied_as_the_member_leaves_is_raised(
+    cluster: MemoryCluster, delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets are not committed: whoever started the consumer has to know."""
+    denied = NotAuthorized("the group is not this client's")
+    consumer = leaving_member(cluster, delivery, monkeypatch, repeat(denied))
+    with pytest.raises(NotAuthorized):
+        consumer.run(stopping_at_the_last(consumer))
+    assert consumer.health().failure is denied
+    assert cluster.committed("g") == {}
+
+
+def leaving_member(
+    cluster: MemoryCluster, delivery: Delivery, monkeypatch: pytest.MonkeyPatch, refusals: Iterator[Exception]
+) -> ParallelConsumer:
+    """Return a consumer whose commits are refused until its client is closed, and then with these errors."""
     options = replace(OPTIONS, commit_interval_ms=600_000, delivery=delivery)
     backend = MemoryBackend(cluster, options)
     committing, close, polled = cluster.committing, backend.source.close, threading.Event()
-    refusals = iter(range(refused))
 
     def commit_if_polled() -> Any:
-        if not polled.is_set() or next(refusals, None) is not None:
+        if not polled.is_set():
             raise CommitFailed("the group is rebalancing")
+        for refusal in refusals:
+            raise refusal
         return committing()
 
     def poll_and_close() -> None:
@@ -546,11 +571,12 @@ def test_what_is_refused_until_the_member_polls_again_is_committed_as_it_leaves(
 
     monkeypatch.setattr(cluster, "committing", commit_if_polled)
     monkeypatch.setattr(backend.source, "close", poll_and_close)
-    consumer = ParallelConsumer(options, backend, _timings=Timings(last_commit_retry_s=0.5))
+    return ParallelConsumer(options, backend, _timings=Timings(last_commit_retry_s=0.5))
 
+
+def stopping_at_the_last(consumer: ParallelConsumer) -> Callable[[ConsumedRecord], None]:
     def handle(record: ConsumedRecord) -> None:
         if record.key == KEYS[-1]:
             consumer.stop()
 
-    consumer.run(handle)
-    assert cluster.committed("g")[ONLY].offset == len(KEYS)
+    return handle

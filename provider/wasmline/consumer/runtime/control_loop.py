@@ -109,7 +109,8 @@ class ControlLoop:
         self._is_released = False
         self._interrupted_at: float | None = None
         """When an exception ended the loop: calls that were about to be submitted, or collected, may be lost."""
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The first error that came up while the consumer ended."""
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -159,8 +160,8 @@ class ControlLoop:
         self._ending = True
         self._interrupted_at = time.monotonic() if is_interrupted else None
         self._finish_partitions([work.partition for work in self.work], deadline)
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     def release(self) -> None:
         """Commit what was done since ``finish``; what is done later is not committed."""
@@ -358,7 +359,7 @@ class ControlLoop:
         """Raise an error that ends the consumer; while it ends, only after all other completed work is committed."""
         if not self._ending:
             raise error
-        self._failure = error if self._failure is None else self._failure
+        self.failure = error if self.failure is None else self.failure
         if self._interrupted_at is None:
             self._interrupted_at = time.monotonic()
 
