@@ -118,11 +118,15 @@ class MockCluster:
 
         assert client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
         assert wait_until(lambda: client.list_topics(TOPIC, timeout=TIMEOUT_S).orig_broker_id == 1, TIMEOUT_S)
-        self._call("broker_remove_from_metadata", 1)
-        self._call("set_controller_id", -1)
+        self.name_no_broker()
         with self.logging_to(client, hold):
             assert self._known_brokers(client) == 0
         assert is_down.is_set()
+
+    def name_no_broker(self) -> None:
+        """Let the broker answer from now on that there is none."""
+        self._call("broker_remove_from_metadata", 1)
+        self._call("set_controller_id", -1)
 
     def _known_brokers(self, client: Any) -> int:
         """Return how many brokers the cluster's answer to this client names, without the interpreter's lock."""

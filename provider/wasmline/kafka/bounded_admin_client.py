@@ -30,10 +30,6 @@ ATTEMPT_TIMEOUT_S = 3.0
 
 POLL_INTERVAL_S = 0.1
 
-OUTDATED_S = 10.0
-"""Seconds after a lost connection for which a client's leaders and controller may be gone, as those of an idle one stay
-until it is told to ask: longer than a cluster needs to replace a lost node."""
-
 RETRY_INTERVAL_S = 0.02
 """Seconds until a cluster in a transient state is asked again."""
 
@@ -56,8 +52,7 @@ class BoundedAdminClient:
         self.servers = config.bootstrap_servers
         self.timeout = timeout
         self._config = config
-        self._errors = _ConnectionErrors()
-        self.client = self._connect()
+        self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
         """Return the result of ``answer``; ``codes`` maps error codes to the errors to raise.
@@ -71,10 +66,9 @@ class BoundedAdminClient:
                 with translate_errors(self.servers, codes):
                     return answer.result(POLL_INTERVAL_S)
             except BrokerUnavailable as error:
-                if error not in (codes or {}).values() and (trouble := self._trouble()):
-                    message = f"{error} Last error: {trouble.str()}"
-                    raise BrokerUnavailable(message, bootstrap_servers=self.servers) from error
-                raise
+                if error in (codes or {}).values():
+                    raise
+                raise self._explained(error, self._trouble()) from error
             except TimeoutError:
                 trouble = self._passing_trouble()
                 if time.monotonic() > deadline:
@@ -114,7 +108,7 @@ class BoundedAdminClient:
                 return ask(dict.fromkeys(passing, unsettled))
             except BrokerUnavailable as error:
                 if renews and error is not unsettled:
-                    self.client = self._connect()
+                    self._connect()
                 if not (error is unsettled or learns or renews) or time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_INTERVAL_S)
@@ -131,23 +125,31 @@ class BoundedAdminClient:
             try:
                 with translate_errors(self.servers, codes):
                     found = sorted(self.client.list_topics(timeout=self.attempt).brokers)
-            except BrokerUnavailable:
-                self._passing_trouble()
-                raise
+            except BrokerUnavailable as error:
+                raise self._explained(error, self._passing_trouble()) from error
             if not found:
                 raise codes[KafkaError._PARTIAL]
             return found
 
         return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
 
-    def _connect(self) -> ReconnectingAdminClient:
+    def _connect(self) -> None:
+        self._errors = _ConnectionErrors()
         with translate_errors(self.servers):
             # A method of another object: no cycle keeps the client's threads alive after it.
-            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)})
+            settings = {**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)}
+            self.client = ReconnectingAdminClient(settings)
 
     def _has_lost_connection(self) -> bool:
+        """Return whether the client has lost a connection, or found none, since the last call."""
         self.client.poll(0)
-        return time.monotonic() - self._errors.noted < OUTDATED_S
+        are_new, self._errors.are_new = self._errors.are_new, False
+        return are_new
+
+    def _explained(self, error: BrokerUnavailable, trouble: KafkaError | None) -> BrokerUnavailable:
+        if trouble is None:
+            return error
+        return BrokerUnavailable(f"{error} Last error: {trouble.str()}", bootstrap_servers=self.servers)
 
     def _passing_trouble(self) -> KafkaError | None:
         """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection: no broker has
@@ -164,13 +166,13 @@ class BoundedAdminClient:
 
 
 class _ConnectionErrors:
-    """The connection errors that a client reports: the ``last``, and when it was ``noted``, by the monotonic clock."""
+    """The connection errors that a client reports: the ``last``, and whether any ``are_new``, until that is unset."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
-        self.noted = -math.inf
+        self.are_new = False
 
     def note(self, error: KafkaError) -> None:
         """Take note of an error, unless it only counts others."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self.last, self.noted = error, time.monotonic()
+            self.last, self.are_new = error, True

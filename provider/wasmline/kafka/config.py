@@ -21,8 +21,7 @@ SOCKET_TIMEOUT_MS = "10000"
 """Time limit of a request to a broker that is connected and silent, for producers and consumers outside of a group;
 librdkafka's own is a minute. A member of a group keeps that: its requests wait behind the one that joins the group."""
 
-RECONNECT_BACKOFF = "reconnect.backoff.ms"
-RECONNECT_BACKOFF_MAX_MS = "1000"
+RECONNECT_BACKOFF_MAX_MS = 1_000
 """Maximum time between two attempts to connect to a broker that is down, as Java's clients have it. With librdkafka's
 own, ten seconds, a client that was idle meanwhile keeps a stream waiting that long for a broker that leads again."""
 
@@ -100,10 +99,10 @@ class KafkaConfig:
         librdkafka's own lines on stderr are off (``log_level`` 0) unless configured: it reports each refused connection
         there, and relevant ones come back as an error.
         """
-        defaults = {"log_level": "0"}
-        if RECONNECT_BACKOFF not in self.properties:  # it may not exceed the maximum
-            defaults["reconnect.backoff.max.ms"] = RECONNECT_BACKOFF_MAX_MS
-        return {**defaults, **self.properties, **overrides}
+        settings = {"log_level": "0", **self.properties, **overrides}
+        first = str(settings.get("reconnect.backoff.ms", 0))  # which the maximum may not be less than
+        longest = max(RECONNECT_BACKOFF_MAX_MS, int(first) if first.isdigit() else 0)
+        return {"reconnect.backoff.max.ms": str(longest), **settings}
 
     def java(self) -> dict[str, str]:
         """Return the same connection for a Java client, such as Spark's, of any role.

@@ -57,6 +57,7 @@ class ReconnectingClient:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._servers = str(settings["bootstrap.servers"]).encode()
         self._checks_without = 0
+        self._has_had_brokers = False
         self._in_use = threading.Lock()
         """Held while the client is checked, or closes: a check would use freed memory."""
         super().__init__(dict(settings))  # type: ignore[call-arg]
@@ -87,6 +88,8 @@ class ReconnectingClient:
     def _has_brokers(self, library: Librdkafka) -> bool:
         """Return whether the cluster's latest answer named brokers."""
         controller: int = library["controllerid"](library.handle(self), CACHED)  # type: ignore[arg-type]
+        if controller >= 0:
+            self._has_had_brokers = True
         return controller >= 0
 
 
@@ -152,8 +155,8 @@ class ReconnectingAdminClient(ReconnectingClient, AdminClient):
 
     @property
     def has_answer(self) -> bool:
-        """Whether a broker has answered; False where this release of the client is not known."""
-        return self._library is not None and self._has_brokers(self._library)
+        """Whether a broker has ever answered; False where this release of the client is not known."""
+        return self._library is not None and (self._has_brokers(self._library) or self._has_had_brokers)
 
 
 class _Watch:

@@ -75,10 +75,12 @@ def test_overrides_win_and_the_client_is_quiet() -> None:
     assert KafkaConfig({**SERVERS, "log_level": "7"}).client()["log_level"] == "7"
 
 
-def test_a_first_pause_before_connecting_again_may_be_longer_than_our_longest() -> None:
-    settings = KafkaConfig({**SERVERS, "reconnect.backoff.ms": "2000"}).client()
-    assert settings["reconnect.backoff.ms"] == "2000"
-    producer(KafkaConfig(settings)).close()
+@pytest.mark.parametrize(("first", "longest"), [("0", "1000"), ("50", "1000"), ("2000", "2000"), ("20000", "20000")])
+def test_a_first_pause_before_connecting_again_is_no_longer_than_the_longest(first: str, longest: str) -> None:
+    config = KafkaConfig({**SERVERS, "reconnect.backoff.ms": first})
+    assert config.client()["reconnect.backoff.max.ms"] == longest
+    assert KafkaConfig(SERVERS).client(**{"reconnect.backoff.ms": first})["reconnect.backoff.max.ms"] == longest
+    producer(config).close()
 
 
 def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

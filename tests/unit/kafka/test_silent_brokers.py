@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
+from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka import KafkaConfig, produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
@@ -68,7 +69,7 @@ def test_an_idle_client_that_has_lost_a_broker_asks_the_new_leader_at_once(
     assert list_offsets(admin, wanted) == {0: 0}
     cluster.shut_down_beside_another(admin.client)
     cluster.elect_another()
-    assert wait_until(admin._has_lost_connection, TIMEOUT_S)
+    assert wait_until(lambda: admin._trouble() is not None, TIMEOUT_S)
     ask = admin.client.list_offsets
 
     def counted(*arguments: Any, **options: Any) -> Any:
@@ -78,6 +79,17 @@ def test_an_idle_client_that_has_lost_a_broker_asks_the_new_leader_at_once(
     monkeypatch.setattr(admin.client, "list_offsets", counted)
     assert list_offsets(admin, wanted) == {0: 0}
     assert len(asked) == 1
+
+
+def test_a_lost_connection_is_a_reason_for_one_refresh(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin, refreshes = BoundedAdminClient(cluster.config, TIMEOUT_S), list[object]()
+    admin.settled(lambda _: admin.client.list_topics(TOPIC, timeout=TIMEOUT_S), (), "", learns=True)
+    monkeypatch.setattr(admin.client, "list_topics", lambda **_: refreshes.append(None))
+    for code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):  # the first counts others
+        admin._errors.note(KafkaError(code))
+        for _ in range(3):
+            admin.settled(lambda _: None, (), "", learns=True)
+    assert len(refreshes) == 1
 
 
 def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
@@ -92,3 +104,31 @@ def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
     assert admin._passing_trouble() == denial
     with pytest.raises(KafkaFailed, match="refused the connection"):
         stranger._passing_trouble()
+
+
+def test_a_broker_that_refused_the_login_fails_no_request_of_a_client_that_is_recreated(cluster: MockCluster) -> None:
+    admin, troubles = BoundedAdminClient(cluster.config, TIMEOUT_S), list[KafkaError | None]()
+
+    def ask(_: object) -> None:
+        troubles.append(admin._passing_trouble())
+        if len(troubles) == 1:
+            admin._errors.note(KafkaError(KafkaError._AUTHENTICATION))
+            raise BrokerUnavailable("no answer", bootstrap_servers=admin.servers)
+
+    admin.settled(ask, (), "", renews=True)
+    assert troubles == [None, None]
+
+
+def test_a_cluster_without_brokers_for_now_has_answered_all_the_same(cluster: MockCluster) -> None:
+    client = BoundedAdminClient(cluster.config, TIMEOUT_S).client
+    assert client.list_topics(timeout=TIMEOUT_S).brokers
+    assert client.has_answer
+    cluster.name_no_broker()
+    assert not client.list_topics(timeout=TIMEOUT_S).brokers
+    assert client.has_answer
+
+
+def test_why_no_broker_answered_is_said() -> None:
+    admin = BoundedAdminClient(KafkaConfig(NOBODY), 0.1)
+    with pytest.raises(BrokerUnavailable, match=r"Last error: .*Connection refused"):
+        admin.brokers()
