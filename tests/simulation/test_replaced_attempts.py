@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -428,4 +429,56 @@ def test_a_commit_that_a_frozen_attempt_had_asked_for_ends_no_run_at_least_once(
     history.advance(run, 1_500)
     history.check()
     assert failed
+    assert run.name_of_end == "running"
+
+
+@pytest.mark.parametrize("end", [History.redeploy, History.pause], ids=["redeploy", "pause"])
+def test_a_commit_that_arrives_after_the_newer_attempt_has_ended_ends_no_run_at_least_once(
+    end: Callable[[History], None],
+) -> None:
+    """The older one had told of less than it had asked to be committed; the driver looks only then."""
+    history = History(partitions=1)
+    run = history.start(*LEASES, is_endless=True)
+    history.advance(run, 400)
+    history.produce(0, 3)
+    history.advance_to(run, "commit")
+    history.freeze_worker(run)
+    history.advance(run, 300)
+    history.produce(0, 2)
+    history.advance(run, 600)
+    history.freeze_or_thaw_driver(run)
+    end(history)
+    history.advance(run, 300)
+    history.wake(history.zombies[0], 30)
+    assert history.cluster.group(GROUP).committed[TopicPartition(INPUT, 0)].offset == 3
+    history.freeze_or_thaw_driver(run)
+    history.resume()
+    history.advance(run, 1_500)
+    history.check()
+    assert run.name_of_end == "running"
+
+
+@pytest.mark.parametrize("seed", [1, 4, 15, 29, 37, 94, 113, 124])
+def test_two_attempts_that_both_live_end_no_run_at_least_once(seed: int) -> None:
+    """The older one is cut off from its driver only: both work, commit and say where they end."""
+    random, history = Random(seed), History(partitions=1)
+    run = history.start(*LEASES, is_endless=True)
+    history.advance(run, 400)
+    history.freeze_worker(run)
+    older = history.zombies[0]
+    history.advance(run, random.randrange(40, 250))
+    older.thaw(history.runtime.seconds)
+
+    def advance_both(steps: int) -> None:
+        for _ in range(0, steps, 6):
+            history.runtime.advance(random.choice([[older.run, run.name], [older.run], [run.name]]), 6)
+        run.seen_s = history.runtime.seconds
+
+    for most in (300, 40):
+        history.produce(0, random.randrange(1, 6), is_slow=random.random() < 0.3)
+        advance_both(random.randrange(most))
+    history.redeploy()
+    advance_both(random.randrange(200, 700))
+    history.advance(run, 800)
+    history.check()
     assert run.name_of_end == "running"

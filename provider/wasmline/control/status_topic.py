@@ -69,7 +69,6 @@ class _Report(NamedTuple):
     """What a status says of a partition under a lease: see PartitionStatus."""
 
     attempt: str
-    offset: int
     committed: int | None
 
 
@@ -89,7 +88,7 @@ def left_offsets(config: KafkaConfig, job: str, lease: str, *, delivery: str) ->
             continue
         status = _decoded(key, value)
         if status is not None and (status.job, status.lease) == (job, lease):
-            reports[status.partition].append(_Report(status.attempt, status.offset, status.committed))
+            reports[status.partition].append(_Report(status.attempt, status.committed))
     is_fenced = delivery == "exactly_once"
     left = {partition: _left(of_partition, is_fenced=is_fenced) for partition, of_partition in reports.items()}
     return {partition: found for partition, found in left.items() if found is not None}
@@ -98,20 +97,16 @@ def left_offsets(config: KafkaConfig, job: str, lease: str, *, delivery: str) ->
 def _left(reports: Sequence[_Report], *, is_fenced: bool) -> LeftOffset | None:
     """Return where the attempts at a lease left a partition; None if that is not certain.
 
-    The highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. One that
-    says none works still or was killed, and may have committed more if it began last, or, unless the next one has
-    fenced it, if it got further; a commit that it had asked for before may then set the group back, too.
+    An attempt that says no offset works still or was killed. Exactly once, one that began later has fenced it, and the
+    highest offset counts: an attempt that was replaced may be the last to say its own, and know of less. At least once,
+    its commits may still arrive, and set the group back, too.
     """
-    last = {each.attempt: each for each in reports}  # in the order in which they began
-    ended = [(each.committed, each.offset, each.attempt) for each in last.values() if each.committed is not None]
-    if not ended:
+    last = {each.attempt: each.committed for each in reports}  # in the order in which they began
+    ended = [committed for committed in last.values() if committed is not None]
+    if not ended or (len(last) > 1 and not is_fenced):
         return None
-    left, offset, attempt = max(ended)
-    has_newest_ended = list(last.values())[-1].committed is not None
-    if is_fenced:
-        return LeftOffset(left, has_newest_ended)
-    is_highest = all(each.offset <= offset for each in reports if each.attempt != attempt)
-    return LeftOffset(left, is_exact=True) if has_newest_ended and is_highest else None
+    has_newest_ended = list(last.values())[-1] is not None
+    return LeftOffset(max(ended), has_newest_ended)
 
 
 def _decoded(key: bytes, value: bytes) -> PartitionStatus | None:
