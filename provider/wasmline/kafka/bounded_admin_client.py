@@ -52,7 +52,8 @@ class BoundedAdminClient:
         self.servers = config.bootstrap_servers
         self.timeout = timeout
         self._config = config
-        self._connect()
+        self._errors = _ConnectionErrors()
+        self.client = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
         """Return the result of ``answer``; ``codes`` maps error codes to the errors to raise.
@@ -108,7 +109,8 @@ class BoundedAdminClient:
                 return ask(dict.fromkeys(passing, unsettled))
             except BrokerUnavailable as error:
                 if renews and error is not unsettled:
-                    self._connect()
+                    self._errors = _ConnectionErrors()
+                    self.client = self._connect()
                 if not (error is unsettled or learns or renews) or time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_INTERVAL_S)
@@ -133,12 +135,10 @@ class BoundedAdminClient:
 
         return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
 
-    def _connect(self) -> None:
-        self._errors = _ConnectionErrors()
+    def _connect(self) -> ReconnectingAdminClient:
         with translate_errors(self.servers):
             # A method of another object: no cycle keeps the client's threads alive after it.
-            settings = {**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)}
-            self.client = ReconnectingAdminClient(settings)
+            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)})
 
     def _has_lost_connection(self) -> bool:
         """Return whether the client has lost a connection, or found none, since the last call."""
