@@ -67,6 +67,7 @@ class Topics:
             denied = denied_errors(self._servers, topic=name)
             self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **denied, **codes})
 
+        self._admin.brokers()  # a client that was told of none waits for a controller until its time is over
         # A broker counts for replicas only some time after its start.
         too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pu
 from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka import KafkaConfig, produce_all, producer
+from wasmline.kafka import KafkaConfig, Topics, produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.list_offsets import list_offsets
@@ -126,6 +127,17 @@ def test_a_cluster_without_brokers_for_now_has_answered_all_the_same(cluster: Mo
     cluster.name_no_broker()
     assert not client.list_topics(timeout=TIMEOUT_S).brokers
     assert client.has_answer
+
+
+def test_a_topic_is_created_on_a_cluster_that_names_a_broker_only_later(cluster: MockCluster) -> None:
+    topics = Topics(cluster.config, timeout=TIMEOUT_S)
+    cluster.name_no_broker()
+    starts = Timer(1.0, cluster.start_another)
+    starts.start()
+    # It is asked, and this cluster of librdkafka's does not know how.
+    with pytest.raises(KafkaFailed, match="not supported"):
+        topics.create("new", 1)
+    starts.join()
 
 
 def test_why_no_broker_answered_is_said() -> None:
