@@ -19,7 +19,7 @@ from typing import Any
 from weakref import WeakSet
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
@@ -28,6 +28,13 @@ logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
 """Seconds between two checks of a client."""
+
+METADATA_ATTEMPT_S = 3.0
+"""Seconds after which metadata is asked for again: a request to a broker that dies is neither answered nor failed."""
+
+METADATA_RETRY_INTERVAL_S = 0.05
+
+METADATA_RETRY_CODES = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
 
 CACHED = 0
 """Time-out in milliseconds of a call that is answered from what the client knows."""
@@ -65,6 +72,18 @@ class ReconnectingClient:
         """None: this release of the client is not known."""
         if self._library:
             _watch.add(self, self._library)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """Return what a broker answers about ``topic``, or all, within ``timeout`` seconds; negative: any time."""
+        deadline = time.monotonic() + timeout if timeout >= 0 else math.inf
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                return super().list_topics(topic, min(left, METADATA_ATTEMPT_S))  # type: ignore[misc,no-any-return]
+            except KafkaException as error:
+                if error.args[0].code() not in METADATA_RETRY_CODES or left <= METADATA_ATTEMPT_S:
+                    raise
+            time.sleep(METADATA_RETRY_INTERVAL_S)
 
     def check(self, library: Librdkafka) -> None:
         """Add the bootstrap servers at the 1st, 2nd, 4th, 8th … check in a row that finds the client without brokers.

@@ -7,7 +7,7 @@ from threading import Timer
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
@@ -17,6 +17,7 @@ from wasmline.kafka import KafkaConfig, Topics, produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.list_offsets import list_offsets
+from wasmline.kafka.reconnecting_clients import METADATA_ATTEMPT_S, ReconnectingClient
 from wasmline.local.process import wait_until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
@@ -47,6 +48,30 @@ def test_a_record_is_read_although_the_broker_ignored_a_fetch(cluster: MockClust
     produce_all(cluster.config, TOPIC, [(None, value, None, None) for value in (b"second", b"third")])
     read = [client.poll(TIMEOUT_S) for _ in range(2)]
     assert [message and message.value() for message in read] == [b"second", b"third"]
+
+
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
+def test_metadata_is_asked_for_again_long_before_its_time_is_over(cluster: MockCluster, code: int) -> None:
+    """librdkafka repeats a request to the broker that it has chosen, for as long as that is dead."""
+    limits = list[float]()
+
+    class ProducerOfDeadBroker(Producer):
+        def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+            limits.append(timeout)
+            if len(limits) == 1:
+                raise KafkaException(KafkaError(code))
+            return super().list_topics(topic, timeout)
+
+    class Reconnecting(ReconnectingClient, ProducerOfDeadBroker):
+        """Has the method of ReconnectingClient in front of that one."""
+
+    client = Reconnecting(cluster.config.client())
+    assert client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
+    assert limits == [METADATA_ATTEMPT_S] * 2
+    limits.clear()
+    with pytest.raises(KafkaException):
+        client.list_topics(TOPIC, timeout=0.5)
+    assert limits == [pytest.approx(0.5, abs=0.1)]
 
 
 def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time() -> None:
