@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
-from wasmline.errors import JobError, OutputRefused, ProducerFenced
+from wasmline.errors import BrokerUnavailable, JobError, OutputRefused, ProducerFenced
+from wasmline.job_offsets import microbatch_transactions
 from wasmline.job_offsets.exactly_once_task import OffsetRange, process_and_commit
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, read_to_end
@@ -187,6 +188,20 @@ def test_what_an_attempt_wrote_before_it_failed_is_not_seen(desk: Desk) -> None:
 
     with pytest.raises(RuntimeError, match="broken"):
         desk.attempt(failing())
+    assert desk.seen() == []
+    assert desk.attempt(records()) == 0
+    assert desk.seen() == list(range(SIZE))
+
+
+def test_an_attempt_whose_client_never_returns_from_sending_offsets_is_given_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As librdkafka's does, where the group's coordinator has left the cluster meanwhile."""
+    with monkeypatch.context() as patch:
+        patch.setattr(LibrdkafkaOffsetStore, "send_offsets", lambda *_: threading.Event().wait())
+        patch.setattr(microbatch_transactions, "OFFSETS_TIMEOUT_S", 0.1)
+        with pytest.raises(BrokerUnavailable, match="not answered within"):
+            desk.attempt(records())
     assert desk.seen() == []
     assert desk.attempt(records()) == 0
     assert desk.seen() == list(range(SIZE))
