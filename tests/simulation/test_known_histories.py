@@ -606,7 +606,7 @@ def test_a_task_that_stood_still_while_the_next_run_worked_commits_nothing(times
 
 
 def test_a_task_that_is_cut_off_ends_its_run_at_least_once_and_loses_nothing() -> None:
-    """It commits beside the task that took its place, which nobody can tell from progress that somebody moves."""
+    """What it commits as the next lease is at work, nobody can tell from progress that somebody moves."""
     history = History(partitions=1)
     history.produce(0, 12, is_slow=True)
     leases = history.start(*LEASES)
@@ -616,7 +616,7 @@ def test_a_task_that_is_cut_off_ends_its_run_at_least_once_and_loses_nothing() -
     history.redeploy()
     for _ in range(12):
         history.wake(history.zombies[0], 12)
-        history.advance(leases, 20)
+        history.advance(leases, 60)
     history.finish(leases)
     assert leases.name_of_end == "ProgressLost"
     history.repair()
