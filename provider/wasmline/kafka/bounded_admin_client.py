@@ -15,7 +15,7 @@ from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.reconnecting_clients import ReconnectingAdminClient
+from wasmline.kafka.reconnecting_clients import ATTEMPT_TIMEOUT_S, ReconnectingAdminClient
 
 T = TypeVar("T")
 
@@ -24,9 +24,6 @@ Codes = Mapping[int, WasmlineError]
 
 REQUEST_TIMEOUT_S = 15.0
 """Maximum seconds of one request: longer than a cluster needs to replace a lost node."""
-
-ATTEMPT_TIMEOUT_S = 3.0
-"""Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
 
 POLL_INTERVAL_S = 0.1
 
@@ -67,9 +64,9 @@ class BoundedAdminClient:
                 with translate_errors(self.servers, codes):
                     return answer.result(POLL_INTERVAL_S)
             except BrokerUnavailable as error:
-                if error in (codes or {}).values():
+                if error in (codes or {}).values() or (trouble := self._trouble()) is None:
                     raise
-                raise self._explained(error, self._trouble()) from error
+                raise self._explained(error, trouble) from error
             except TimeoutError:
                 trouble = self._passing_trouble()
                 if time.monotonic() > deadline:
@@ -128,7 +125,9 @@ class BoundedAdminClient:
                 with translate_errors(self.servers, codes):
                     found = sorted(self.client.list_topics(timeout=self.attempt).brokers)
             except BrokerUnavailable as error:
-                raise self._explained(error, self._passing_trouble()) from error
+                if (trouble := self._passing_trouble()) is None:
+                    raise
+                raise self._explained(error, trouble) from error
             if not found:
                 raise codes[KafkaError._PARTIAL]
             return found
@@ -146,9 +145,7 @@ class BoundedAdminClient:
         are_new, self._errors.are_new = self._errors.are_new, False
         return are_new
 
-    def _explained(self, error: BrokerUnavailable, trouble: KafkaError | None) -> BrokerUnavailable:
-        if trouble is None:
-            return error
+    def _explained(self, error: BrokerUnavailable, trouble: KafkaError) -> BrokerUnavailable:
         return BrokerUnavailable(f"{error} Last error: {trouble.str()}", bootstrap_servers=self.servers)
 
     def _passing_trouble(self) -> KafkaError | None:

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL_S = 1.0
 """Seconds between two checks of a client."""
 
-METADATA_ATTEMPT_S = 3.0
-"""Seconds after which metadata is asked for again: a request to a broker that dies is neither answered nor failed."""
+ATTEMPT_TIMEOUT_S = 3.0
+"""Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
 
 METADATA_RETRY_INTERVAL_S = 0.05
 
@@ -79,9 +79,9 @@ class ReconnectingClient:
         while True:
             left = max(0.0, deadline - time.monotonic())
             try:
-                return super().list_topics(topic, min(left, METADATA_ATTEMPT_S))  # type: ignore[misc,no-any-return]
+                return super().list_topics(topic, min(left, ATTEMPT_TIMEOUT_S))  # type: ignore[misc,no-any-return]
             except KafkaException as error:
-                if error.args[0].code() not in METADATA_RETRY_CODES or left <= METADATA_ATTEMPT_S:
+                if error.args[0].code() not in METADATA_RETRY_CODES or left <= ATTEMPT_TIMEOUT_S:
                     raise
             time.sleep(METADATA_RETRY_INTERVAL_S)
 

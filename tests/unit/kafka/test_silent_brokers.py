@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from threading import Timer
 from typing import Any
 
@@ -17,7 +18,7 @@ from wasmline.kafka import KafkaConfig, Topics, produce_all, producer
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.list_offsets import list_offsets
-from wasmline.kafka.reconnecting_clients import METADATA_ATTEMPT_S, ReconnectingClient
+from wasmline.kafka.reconnecting_clients import ATTEMPT_TIMEOUT_S, ReconnectingClient
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -66,7 +67,7 @@ def test_metadata_is_asked_for_again_long_before_its_time_is_over(cluster: MockC
 
     client = Reconnecting(cluster.config.client())
     assert client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
-    assert limits == [METADATA_ATTEMPT_S] * 2
+    assert limits == [ATTEMPT_TIMEOUT_S] * 2
     limits.clear()
     with pytest.raises(KafkaException):
         client.list_topics(TOPIC, timeout=0.5)
@@ -163,6 +164,14 @@ def test_a_topic_is_created_on_a_cluster_that_names_a_broker_only_later(cluster:
     with pytest.raises(KafkaFailed, match="not supported"):
         topics.create("new", 1)
     starts.join()
+
+
+def test_an_error_without_more_to_say_keeps_its_own_cause(cluster: MockCluster) -> None:
+    answer, cause = Future[None](), KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    answer.set_exception(cause)
+    with pytest.raises(BrokerUnavailable) as raised:
+        BoundedAdminClient(cluster.config, TIMEOUT_S).result(answer)
+    assert raised.value.__cause__ is cause
 
 
 def test_why_no_broker_answered_is_said() -> None:
