@@ -93,6 +93,19 @@ def compact_statuses(history: History) -> None:
     entries[:] = [entry for entry in entries if entry.output is None or last[entry.output.key] is entry]
 
 
+def begin_with_late_commit(history: History) -> Run:
+    """At least once, let an attempt ask for a commit of three records and stand still, and another one do two more."""
+    run = history.start(*LEASES, is_endless=True)
+    history.advance(run, 400)
+    history.produce(0, 3)
+    history.advance_to(run, "commit")
+    history.freeze_worker(run)
+    history.advance(run, 300)
+    history.produce(0, 2)
+    history.advance(run, 600)
+    return run
+
+
 def begin_with_late_statuses(history: History, mode: tuple[str, str]) -> Run:
     """Let a replaced attempt wake after the newer one has ended its lease, and only last statuses stay."""
     run = replace_idle_attempt(history, mode)
@@ -406,14 +419,7 @@ def test_a_commit_that_a_frozen_attempt_had_asked_for_ends_no_run_at_least_once(
 ) -> None:
     """It arrives as the third attempt works, which had found more, and reads its progress again after an error."""
     history = History(partitions=1)
-    run = history.start(*LEASES, is_endless=True)
-    history.advance(run, 400)
-    history.produce(0, 3)
-    history.advance_to(run, "commit")
-    history.freeze_worker(run)
-    history.advance(run, 300)
-    history.produce(0, 2)
-    history.advance(run, 600)
+    run = begin_with_late_commit(history)
     history.lose_worker(run)
     history.advance(run, 300)
     history.wake(history.zombies[0], 30)
@@ -438,14 +444,7 @@ def test_a_commit_that_arrives_after_the_newer_attempt_has_ended_ends_no_run_at_
 ) -> None:
     """The older one had told of less than it had asked to be committed; the driver looks only then."""
     history = History(partitions=1)
-    run = history.start(*LEASES, is_endless=True)
-    history.advance(run, 400)
-    history.produce(0, 3)
-    history.advance_to(run, "commit")
-    history.freeze_worker(run)
-    history.advance(run, 300)
-    history.produce(0, 2)
-    history.advance(run, 600)
+    run = begin_with_late_commit(history)
     history.freeze_or_thaw_driver(run)
     end(history)
     history.advance(run, 300)
