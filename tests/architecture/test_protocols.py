@@ -219,6 +219,7 @@ TIMES = {
         / 1e3,
         "one transaction of a commit": transactions.TRANSACTION_DEADLINE_S,
         "answer to the offsets of a transaction": transactions.OFFSETS_TIMEOUT_S,
+        "answer to the offsets of a micro-batch": microbatch_transactions.OFFSETS_TIMEOUT_S,
         "a commit as a whole": committer.COMMIT_TIMEOUT_S,
         "opening: fence and read": DEFAULT_TIMINGS.transactions_open_timeout_s,
         "reading progress, each request": DEFAULT_TIMINGS.request_timeout_s,

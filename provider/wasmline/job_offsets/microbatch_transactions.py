@@ -17,7 +17,6 @@ from typing import NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
@@ -31,6 +30,7 @@ from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 from wasmline.kafka.transactional_producer import (
     CLIENT_WARM_UP_S,
     FENCED_CODES,
+    SendingOffsets,
     init_transactions,
     retry,
     transactional_producer,
@@ -58,12 +58,7 @@ COMMIT_TIMEOUT_S = 120.0
 """Maximum seconds of the end of a transaction: the last deliveries, the offsets, the commit."""
 
 OFFSETS_TIMEOUT_S = 8.0
-"""Maximum seconds to wait for the answer to sent offsets. librdkafka may wait for ever for a coordinator of the group
-that has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. If the
-cluster is merely slow, the cost is one attempt."""
-
-OFFSETS_TIMEOUT_MARGIN_S = 0.5
-"""Seconds after OFFSETS_TIMEOUT_S in which the client itself reports that it got no answer."""
+"""Maximum seconds to wait for the answer to sent offsets. If the cluster is merely slow, the cost is one attempt."""
 
 ABORT_TIMEOUT_S = 5.0
 """Seconds to spend on aborting a failed transaction, so that readers need not wait for its time-out."""
@@ -257,13 +252,8 @@ class BatchTransaction:
 
     def _send(self, progress: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
         member = self._reader.consumer_group_metadata()
-        limit = min(deadline, time.monotonic() + OFFSETS_TIMEOUT_S)
-        send = partial(self._offset_store.send_offsets, self._client, member, progress)
-        sending = BackgroundCall(partial(retry, send, limit))
-        if not sending.wait(OFFSETS_TIMEOUT_S + OFFSETS_TIMEOUT_MARGIN_S):
-            text = f"the offsets of {self._name} were not answered within {OFFSETS_TIMEOUT_S:.0f} s"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
-        sending.result()
+        timeout = min(OFFSETS_TIMEOUT_S, deadline - time.monotonic())
+        SendingOffsets(self._offset_store, self._client, member, progress, timeout).wait()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -1,20 +1,23 @@
-"""Creates producers with a transactional id, and initializes them, which fences the earlier ones."""
+"""Creates producers with a transactional id, initializes them, which fences the earlier ones, and sends offsets."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from wasmline.background_call import call_each
+from wasmline.background_call import BackgroundCall, call_each
 from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.committed_offset_store import CommittedOffsetStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.producer import producer
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
+from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +25,9 @@ T = TypeVar("T")
 
 CLIENT_WARM_UP_S = 0.08
 """Minimum age in seconds of a client before ``init_transactions``, which otherwise sleeps half a second."""
+
+SEND_OFFSETS_MARGIN_S = 0.5
+"""Seconds after the limit in which a client itself reports that its offsets got no answer, or its reason to retry."""
 
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
@@ -71,6 +77,40 @@ def abort_open_transactions(
     if failures := {name: error for name, error in fenced.items() if error is not None}:
         name, error = next(iter(failures.items()))
         logger.warning("cannot abort transactions that may be open, of %d ids: %s: %s", len(failures), name, error)
+
+
+class SendingOffsets:
+    """Makes offsets part of a client's open transaction, in a thread; ``wait`` ends it, also where librdkafka does not.
+
+    That may wait for ever for a coordinator of the group that has left the cluster (its issue 5511), whatever its time
+    limit (5456). A new client finds the next one.
+    """
+
+    def __init__(
+        self,
+        offset_store: CommittedOffsetStore,
+        client: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float,
+    ) -> None:
+        """``group_metadata`` is the result of ``Consumer.consumer_group_metadata()``; ``timeout`` is in seconds."""
+        self._offsets = offsets
+        self._timeout = max(0.0, timeout)
+        self._limit = time.monotonic() + self._timeout
+        send = partial(offset_store.send_offsets, client, group_metadata, offsets)
+        self._sending = BackgroundCall(partial(retry, send, self._limit))
+
+    def wait(self) -> None:
+        """Wait for the answer, and raise what ``CommittedOffsetStore.send_offsets`` does.
+
+        After _TIMED_OUT, which is at the latest SEND_OFFSETS_MARGIN_S after the limit, the client must not be used any
+        more.
+        """
+        if not self._sending.wait(max(0.0, self._limit - time.monotonic()) + SEND_OFFSETS_MARGIN_S):
+            text = f"the offsets of {partition_names(self._offsets)} were not answered within {self._timeout:.0f} s"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
+        self._sending.result()
 
 
 def retry(call: Callable[[float], T], deadline: float) -> T:

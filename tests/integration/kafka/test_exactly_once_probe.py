@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Mapping
@@ -46,6 +47,13 @@ class SlowStore(LibrdkafkaOffsetStore):
             create_fencing_producer(config, name, settings, time.monotonic() + 30)
 
 
+class SilentStore(SlowStore):
+    """Never returns from sending offsets, as librdkafka does where the group's coordinator has left the cluster."""
+
+    def send_offsets(self, *_: Any) -> None:
+        threading.Event().wait()
+
+
 def probe(kafka: RunningKafka, store: SlowStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once_probe, "create_fencing_producer", store.open)
     config: KafkaConfig = kafka.config
@@ -66,3 +74,11 @@ def test_a_cluster_whose_transactions_always_time_out_is_unavailable(
 ) -> None:
     with pytest.raises(BrokerUnavailable, match="transactions of the self-test time out"):
         probe(kafka, SlowStore(2), monkeypatch)
+
+
+def test_a_client_that_never_returns_from_sending_offsets_holds_up_no_start(
+    kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once_probe, "OPEN_TIMEOUT_S", 5.0)
+    with pytest.raises(BrokerUnavailable, match="not answered within 5 s"):
+        probe(kafka, SilentStore(0), monkeypatch)

@@ -16,7 +16,7 @@ from wasmline.kafka.committed_offset_store import CommittedOffsetStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, read_group
 from wasmline.kafka.error_mapping import denied_errors, translate_errors
-from wasmline.kafka.transactional_producer import FENCED_CODES, create_fencing_producer
+from wasmline.kafka.transactional_producer import FENCED_CODES, SendingOffsets, create_fencing_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 SLOW_STABLE_READ_S = 0.3
@@ -76,7 +76,8 @@ def _waits_for_transaction(
         # The first read of a group waits for its coordinator.
         read_group(reader, partial(exact.committed, reader, [partition]), OPEN_TIMEOUT_S)
         writer.begin_transaction()
-        exact.send_offsets(writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, OPEN_TIMEOUT_S)
+        offsets = {partition: CommittedOffset(0)}
+        SendingOffsets(exact, writer, reader.consumer_group_metadata(), offsets, OPEN_TIMEOUT_S).wait()
         waits = _waits(lambda: exact.committed(reader, [partition], SLOW_STABLE_READ_S))
         writer.abort_transaction(OPEN_TIMEOUT_S)
     finally:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from wasmline.background_call import BackgroundCall, call_each
+from wasmline.background_call import call_each
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.file_descriptor_check import require_file_descriptors
 from wasmline.consumer.backends.kafka.group_source import (
@@ -44,7 +44,13 @@ from wasmline.errors import (
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import DENIED_CODES, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
-from wasmline.kafka.transactional_producer import FENCED_CODES, init_transactions, retry, transactional_producer
+from wasmline.kafka.transactional_producer import (
+    FENCED_CODES,
+    SendingOffsets,
+    init_transactions,
+    retry,
+    transactional_producer,
+)
 from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import transactional_id
 
@@ -64,15 +70,10 @@ TRANSACTION_DEADLINE_S = 15.0
 ends the transaction."""
 
 OFFSETS_TIMEOUT_S = 3.0
-"""Maximum seconds to wait for the answer to sent offsets. librdkafka may wait for ever for a coordinator of the group
-that has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. If the
-cluster is merely slow, the cost is one client."""
+"""Maximum seconds to wait for the answer to sent offsets. If the cluster is merely slow, the cost is one client."""
 
 DELIVERY_POLL_INTERVAL_S = 0.1
 """Seconds between two checks for rejected outputs, while others are awaited."""
-
-OFFSETS_TIMEOUT_MARGIN_S = 0.5
-"""Seconds after OFFSETS_TIMEOUT_S in which the client itself reports that it got no answer, or its reason to retry."""
 
 BISECTION_BATCHES = 8
 """Batches into which outputs that were rejected together are divided, again and again, until the cause is found."""
@@ -352,22 +353,18 @@ class KafkaTransactions:
         CommitFailed leaves a client that must not be used any more.
         """
         offset_store = self._offset_store.on(next(iter(offsets)))
-        limit = min(deadline, time.monotonic() + OFFSETS_TIMEOUT_S)
-        sending = BackgroundCall(partial(retry, partial(offset_store.send_offsets, client, member, offsets), limit))
+        timeout = min(OFFSETS_TIMEOUT_S, deadline - time.monotonic())
+        sending = SendingOffsets(offset_store, client, member, offsets, timeout)
         try:
             yield
         finally:
-            late = CommitFailed(
-                f"the offsets of {partition_names(offsets)} were not answered within {OFFSETS_TIMEOUT_S:.0f} s"
-            )
-            if not sending.wait(OFFSETS_TIMEOUT_S + OFFSETS_TIMEOUT_MARGIN_S):
-                raise late
             try:
-                sending.result()
+                sending.wait()
             except KafkaException as error:
                 code = error.args[0].code()
                 if code == KafkaError._TIMED_OUT:
-                    raise late from error
+                    text = f"the offsets of {partition_names(offsets)} were not answered in time"
+                    raise CommitFailed(text) from error
                 if code in METADATA_TOO_LARGE_CODES:
                     raise metadata_too_large_error(offsets) from error
                 raise
