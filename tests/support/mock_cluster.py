@@ -20,7 +20,7 @@ TOPIC = "topic"
 TIMEOUT_S = 30.0
 """Seconds after which a client has not found the brokers."""
 
-PRODUCE, FETCH, INIT_PRODUCER_ID, ADD_PARTITIONS = 0, 1, 22, 24
+PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS = 0, 1, 3, 22, 24
 """Keys of kinds of requests."""
 
 SILENT_MS = 600_000

@@ -15,7 +15,7 @@ from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.reconnecting_clients import ATTEMPT_TIMEOUT_S, ReconnectingAdminClient
+from wasmline.kafka.reconnecting_clients import Attempts, ReconnectingAdminClient
 
 T = TypeVar("T")
 
@@ -74,41 +74,37 @@ class BoundedAdminClient:
                     text += f". Last error: {trouble.str()}" if trouble else ""
                     raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
 
-    @property
-    def attempt(self) -> float:
-        """Maximum seconds of one of several requests."""
-        return min(ATTEMPT_TIMEOUT_S, self.timeout)
-
     def settled(
         self,
-        ask: Callable[[Codes], T],
+        ask: Callable[[Codes, float], T],
         passing: Collection[int],
         state: str,
         *,
         learns: bool = False,
         renews: bool = False,
+        repeats: bool = False,
     ) -> T:
         """Repeat a request while the answer is one of the ``passing`` codes, and return the first other answer.
 
-        ``ask`` takes these codes with their error. Raises BrokerUnavailable with the message ``state`` if they do not
-        pass in time. With ``learns``, time-outs are retried as well, after a metadata refresh, which also comes before
-        the first request if a connection was lost: the client alone keeps using the old leader or controller. With
-        ``renews``, time-outs are retried with a new client: the old one might carry out its request late.
+        ``ask`` takes these codes with their error, and the seconds of the attempt. Raises BrokerUnavailable with the
+        message ``state`` if they do not pass in time. With ``repeats``, time-outs are retried as well. With ``learns``,
+        they are retried after a metadata refresh, which also comes before the first request if a connection was lost:
+        the client alone keeps using the old leader or controller. With ``renews``, they are retried with a new client:
+        the old one might carry out its request late.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
-        deadline = time.monotonic() + self.timeout
+        attempts = Attempts(self.timeout)
         outdated = learns and self._has_lost_connection()
         while True:
             if outdated:
-                with suppress(KafkaException):  # a broker that does not answer this either is asked again
-                    self.client.list_topics(timeout=self.attempt)
+                self._refresh(attempts.begin())
             try:
-                return ask(dict.fromkeys(passing, unsettled))
+                return ask(dict.fromkeys(passing, unsettled), attempts.begin())
             except BrokerUnavailable as error:
                 if renews and error is not unsettled:
                     self._errors = _ConnectionErrors()
                     self.client = self._connect()
-                if not (error is unsettled or learns or renews) or time.monotonic() > deadline:
+                if not (error is unsettled or learns or renews or repeats) or attempts.are_over:
                     raise
                 time.sleep(RETRY_INTERVAL_S)
                 outdated = learns
@@ -120,10 +116,10 @@ class BoundedAdminClient:
         only one is for a while after it was killed.
         """
 
-        def ask(codes: Codes) -> list[int]:
+        def ask(codes: Codes, limit: float) -> list[int]:
             try:
                 with translate_errors(self.servers, codes):
-                    found = sorted(self.client.list_topics(timeout=self.attempt).brokers)
+                    found = sorted(self.client.list_topics_once(None, limit).brokers)
             except BrokerUnavailable as error:
                 if (trouble := self._passing_trouble()) is None:
                     raise
@@ -132,7 +128,7 @@ class BoundedAdminClient:
                 raise codes[KafkaError._PARTIAL]
             return found
 
-        return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
+        return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", repeats=True)
 
     def _connect(self) -> ReconnectingAdminClient:
         with translate_errors(self.servers):
@@ -140,10 +136,15 @@ class BoundedAdminClient:
             return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)})
 
     def _has_lost_connection(self) -> bool:
-        """Return whether the client has lost a connection, or found none, since the last call."""
+        """Return whether the client has lost a connection, or found none, since the last refresh."""
         self.client.poll(0)
-        are_new, self._errors.are_new = self._errors.are_new, False
-        return are_new
+        return self._errors.are_new
+
+    def _refresh(self, limit: float) -> None:
+        """Read the cluster's metadata within ``limit`` seconds; if no broker answers, the next refresh may."""
+        with suppress(KafkaException):
+            self.client.list_topics_once(None, limit)
+            self._errors.are_new = False
 
     def _explained(self, error: BrokerUnavailable, trouble: KafkaError) -> BrokerUnavailable:
         return BrokerUnavailable(f"{error} Last error: {trouble.str()}", bootstrap_servers=self.servers)

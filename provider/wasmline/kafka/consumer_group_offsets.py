@@ -55,10 +55,10 @@ class ConsumerGroups:
         asked = [TopicPartition(topic, each) for each in range(self._topics.describe(topic).partitions)]
         reader = self._reader(group)
 
-        def ask(codes: Codes) -> dict[TopicPartition, CommittedOffset]:
+        def ask(codes: Codes, limit: float) -> dict[TopicPartition, CommittedOffset]:
             denied = denied_errors(self._admin.servers, topic=topic, group=group)
             with translate_errors(self._admin.servers, {**denied, **codes}):
-                return read_group(reader, partial(OffsetsOnlyStore().committed, reader, asked), self._admin.attempt)
+                return read_group(reader, partial(OffsetsOnlyStore().committed, reader, asked), limit)
 
         return {partition.partition: each.offset for partition, each in self._once_loaded(group, ask).items()}
 
@@ -82,13 +82,13 @@ class ConsumerGroups:
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
 
-        def ask(codes: Codes) -> None:
+        def ask(codes: Codes, limit: float) -> None:
             answers = self._admin.client.alter_consumer_group_offsets(
                 request, request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
             )
             denied = denied_errors(self._admin.servers, topic=", ".join({each.topic for each in offsets}), group=group)
             in_use = {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(group)}
-            self._check(answers[group], {**denied, **codes, **in_use})
+            self._check(answers[group], {**denied, **codes, **in_use}, limit)
 
         self._once_loaded(group, ask)
 
@@ -149,9 +149,9 @@ class ConsumerGroups:
         It is ``offsets.retention.minutes`` of one broker: the result is undefined if the brokers' settings differ.
         """
 
-        def ask(_: Codes) -> float:
+        def ask(_: Codes, limit: float) -> float:
             broker = ConfigResource(ConfigResource.Type.BROKER, str(self._admin.brokers()[0]))
-            answers = self._admin.client.describe_configs([broker], request_timeout=self._admin.attempt)
+            answers = self._admin.client.describe_configs([broker], request_timeout=limit)
             return 60.0 * float(self._admin.result(answers[broker])["offsets.retention.minutes"].value)
 
         try:
@@ -160,22 +160,22 @@ class ConsumerGroups:
             return None
 
     def _describe(self, group: str) -> Any:
-        def ask(codes: Codes) -> Any:
+        def ask(codes: Codes, limit: float) -> Any:
             answers = self._admin.client.describe_consumer_groups(
                 [group], request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
             )
             codes = {**denied_errors(self._admin.servers, group=group), **codes}
-            return self._admin.result(answers[group], codes, limit=self._admin.attempt)
+            return self._admin.result(answers[group], codes, limit=limit)
 
         return self._once_loaded(group, ask)
 
-    def _once_loaded(self, group: str, ask: Callable[[Codes], T]) -> T:
+    def _once_loaded(self, group: str, ask: Callable[[Codes, float], T]) -> T:
         return self._admin.settled(
             ask, LOADING_CODES, f"{self._admin.servers} has not loaded group {group}", renews=True
         )
 
-    def _check(self, answer: Future[ConsumerGroupTopicPartitions], codes: Codes) -> None:
-        partitions = self._admin.result(answer, codes, limit=self._admin.attempt).topic_partitions or []
+    def _check(self, answer: Future[ConsumerGroupTopicPartitions], codes: Codes, limit: float) -> None:
+        partitions = self._admin.result(answer, codes, limit=limit).topic_partitions or []
         with translate_errors(self._admin.servers, codes):
             for partition in partitions:
                 if partition.error is not None:

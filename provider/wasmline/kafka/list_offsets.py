@@ -42,8 +42,8 @@ def list_topic_offsets(
     ``skipped``: errors of ``codes`` for which a partition is left out.
     """
 
-    def ask(unsettled: Codes) -> dict[tuple[str, int], int]:
-        answers = admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=admin.attempt)
+    def ask(unsettled: Codes, limit: float) -> dict[tuple[str, int], int]:
+        answers = admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=limit)
         known = {**(codes or {}), **unsettled}
         found = {}
         for each, answer in answers.items():

@@ -32,6 +32,12 @@ CHECK_INTERVAL_S = 1.0
 ATTEMPT_TIMEOUT_S = 3.0
 """Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
 
+ATTEMPT_GROWTH = 1.5
+"""How much longer the next attempt may take than one without an answer: a slow cluster answers a later one."""
+
+MIN_ATTEMPT_S = 0.1
+"""Seconds that an attempt has in any case."""
+
 METADATA_RETRY_INTERVAL_S = 0.05
 
 METADATA_RETRY_CODES = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)
@@ -58,6 +64,30 @@ def _tried_librdkafka() -> Librdkafka | None:
         return None
 
 
+class Attempts:
+    """Divides a time limit of ``timeout`` seconds into attempts. One that got no answer in its time makes the next
+    longer."""
+
+    def __init__(self, timeout: float) -> None:
+        self._deadline = time.monotonic() + timeout
+        self._longest = ATTEMPT_TIMEOUT_S
+        self._due = math.inf
+
+    @property
+    def are_over(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self._deadline
+
+    def begin(self) -> float:
+        """Return the seconds of the next attempt."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._longest *= ATTEMPT_GROWTH
+        seconds = max(MIN_ATTEMPT_S, min(self._longest, self._deadline - now))
+        self._due = now + seconds
+        return seconds
+
+
 class ReconnectingClient:
     """Gives a client its ``bootstrap.servers`` again once the cluster's latest answer named no broker."""
 
@@ -75,15 +105,18 @@ class ReconnectingClient:
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Return what a broker answers about ``topic``, or all, within ``timeout`` seconds; negative: any time."""
-        deadline = time.monotonic() + timeout if timeout >= 0 else math.inf
+        attempts = Attempts(timeout if timeout >= 0 else math.inf)
         while True:
-            left = max(0.0, deadline - time.monotonic())
             try:
-                return super().list_topics(topic, min(left, ATTEMPT_TIMEOUT_S))  # type: ignore[misc,no-any-return]
+                return self.list_topics_once(topic, attempts.begin())
             except KafkaException as error:
-                if error.args[0].code() not in METADATA_RETRY_CODES or left <= ATTEMPT_TIMEOUT_S:
+                if error.args[0].code() not in METADATA_RETRY_CODES or attempts.are_over:
                     raise
             time.sleep(METADATA_RETRY_INTERVAL_S)
+
+    def list_topics_once(self, topic: str | None, timeout: float) -> ClusterMetadata:
+        """Do the same with one request, which librdkafka repeats to the broker that it has chosen."""
+        return super().list_topics(topic, timeout)  # type: ignore[misc,no-any-return]
 
     def check(self, library: Librdkafka) -> None:
         """Add the bootstrap servers at the 1st, 2nd, 4th, 8th … check in a row that finds the client without brokers.

@@ -62,7 +62,7 @@ class Topics:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
         exists = KafkaFailed(f"topic {name} exists already on {self._servers}")
 
-        def ask(codes: Codes) -> None:
+        def ask(codes: Codes, _: float) -> None:
             answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
             denied = denied_errors(self._servers, topic=name)
             self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **denied, **codes})
@@ -102,9 +102,9 @@ class Topics:
     def describe_existing(self, names: Collection[str]) -> dict[str, TopicInfo]:
         """Return the cluster's descriptions of those of these topics that exist, in one request."""
 
-        def ask(_: Codes) -> dict[str, TopicDescription]:
+        def ask(_: Codes, limit: float) -> dict[str, TopicDescription]:
             asked = TopicCollection(list(names))
-            answers = self._admin.client.describe_topics(asked, request_timeout=self._admin.attempt)
+            answers = self._admin.client.describe_topics(asked, request_timeout=limit)
             found = {}
             for name in names:
                 with suppress(TopicNotFound):
@@ -138,9 +138,9 @@ class Topics:
         if not resources:
             return {}
 
-        def ask(_: Codes) -> dict[str, dict[str, str] | None]:
+        def ask(_: Codes, limit: float) -> dict[str, dict[str, str] | None]:
             asked = list(resources.values())
-            answers = self._admin.client.describe_configs(asked, request_timeout=self._admin.attempt)
+            answers = self._admin.client.describe_configs(asked, request_timeout=limit)
             return {name: self._settings(name, answers[resource]) for name, resource in resources.items()}
 
         return self._admin.settled(ask, (), "", learns=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from threading import Timer
@@ -11,14 +12,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
-from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
+from support.mock_cluster import FETCH, METADATA, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka import KafkaConfig, Topics, produce_all, producer
+from wasmline.kafka import KafkaConfig, Topics, produce_all, producer, reconnecting_clients
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.list_offsets import list_offsets
-from wasmline.kafka.reconnecting_clients import ATTEMPT_TIMEOUT_S, ReconnectingClient
+from wasmline.kafka.reconnecting_clients import ATTEMPT_TIMEOUT_S, ReconnectingClient, ReconnectingProducer
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -68,10 +69,53 @@ def test_metadata_is_asked_for_again_long_before_its_time_is_over(cluster: MockC
     client = Reconnecting(cluster.config.client())
     assert client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
     assert limits == [ATTEMPT_TIMEOUT_S] * 2
-    limits.clear()
+
+
+def test_metadata_that_takes_longer_than_an_attempt_is_read_by_a_later_one(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnecting_clients, "ATTEMPT_TIMEOUT_S", 0.2)
+    cluster.fail(METADATA, *[KafkaError.NO_ERROR] * 100, delay_ms=500)
+    assert ReconnectingProducer(cluster.config.client()).list_topics(timeout=TIMEOUT_S).brokers
+    assert BoundedAdminClient(cluster.config, TIMEOUT_S).brokers() == [1]
+
+
+def test_metadata_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, client = list[float](), ReconnectingProducer(KafkaConfig(NOBODY).client())
+    once = client.list_topics_once
+
+    def counted(topic: str | None, limit: float) -> object:
+        limits.append(limit)
+        return once(topic, limit)
+
+    monkeypatch.setattr(reconnecting_clients, "ATTEMPT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(client, "list_topics_once", counted)
     with pytest.raises(KafkaException):
-        client.list_topics(TOPIC, timeout=0.5)
-    assert limits == [pytest.approx(0.5, abs=0.1)]
+        client.list_topics(timeout=0.6)
+    assert limits == [0.2, pytest.approx(0.3), pytest.approx(0.1, abs=0.1)]
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_the_attempts_of_a_request_end_with_its_time(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, learns: bool
+) -> None:
+    monkeypatch.setattr(reconnecting_clients, "ATTEMPT_TIMEOUT_S", 0.2)
+    admin, limits = BoundedAdminClient(cluster.config, 1.0), list[float]()
+
+    def silent(_: object, limit: float) -> None:
+        limits.append(limit)
+        time.sleep(limit)
+        raise BrokerUnavailable("no answer", bootstrap_servers=admin.servers)
+
+    def refreshed(_: object, limit: float) -> None:
+        limits.append(limit)
+        time.sleep(limit)
+
+    monkeypatch.setattr(admin.client, "list_topics_once", refreshed)
+    with pytest.raises(BrokerUnavailable, match="no answer"):
+        admin.settled(silent, (), "", learns=learns, repeats=not learns)
+    assert limits[:3] == [pytest.approx(each) for each in (0.2, 0.3, 0.45)]
+    assert sum(limits) <= 1.0 + 2 * reconnecting_clients.MIN_ATTEMPT_S
 
 
 def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time() -> None:
@@ -110,13 +154,29 @@ def test_an_idle_client_that_has_lost_a_broker_asks_the_new_leader_at_once(
 
 def test_a_lost_connection_is_a_reason_for_one_refresh(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     admin, refreshes = BoundedAdminClient(cluster.config, TIMEOUT_S), list[object]()
-    admin.settled(lambda _: admin.client.list_topics(TOPIC, timeout=TIMEOUT_S), (), "", learns=True)
-    monkeypatch.setattr(admin.client, "list_topics", lambda **_: refreshes.append(None))
+    admin.settled(lambda *_: admin.client.list_topics(TOPIC, timeout=TIMEOUT_S), (), "", learns=True)
+    monkeypatch.setattr(admin.client, "list_topics_once", lambda *_: refreshes.append(None))
     for code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):  # the first counts others
         admin._errors.note(KafkaError(code))
         for _ in range(3):
-            admin.settled(lambda _: None, (), "", learns=True)
+            admin.settled(lambda *_: None, (), "", learns=True)
     assert len(refreshes) == 1
+
+
+def test_a_refresh_that_nobody_answered_is_repeated(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin, refreshes = BoundedAdminClient(cluster.config, TIMEOUT_S), list[object]()
+
+    def silent(*_: object) -> None:
+        refreshes.append(None)
+        if len(refreshes) == 1:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    admin.settled(lambda *_: admin.client.list_topics(TOPIC, timeout=TIMEOUT_S), (), "", learns=True)
+    monkeypatch.setattr(admin.client, "list_topics_once", silent)
+    admin._errors.note(KafkaError(KafkaError._TRANSPORT))
+    for _ in range(3):
+        admin.settled(lambda *_: None, (), "", learns=True)
+    assert len(refreshes) == 2
 
 
 def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
@@ -136,7 +196,7 @@ def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
 def test_a_broker_that_refused_the_login_fails_no_request_of_a_client_that_is_recreated(cluster: MockCluster) -> None:
     admin, troubles = BoundedAdminClient(cluster.config, TIMEOUT_S), list[KafkaError | None]()
 
-    def ask(_: object) -> None:
+    def ask(*_: object) -> None:
         troubles.append(admin._passing_trouble())
         if len(troubles) == 1:
             admin._errors.note(KafkaError(KafkaError._AUTHENTICATION))
