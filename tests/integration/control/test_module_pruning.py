@@ -105,6 +105,12 @@ class Cluster:
         plan = plan or plan_module_pruning(self.config, keep_generations=keep_generations)
         return prune_modules(self.config, plan, cause=CAUSE)
 
+    def wait_for_markers(self) -> None:
+        """Wait until transactions that have ended are so in the topics in which a deletion looks for open ones."""
+        for topic in (control_topics.DEPLOYMENTS, control_topics.HISTORY):
+            with closing(CompactedTopic(self.config, topic)) as table:
+                assert wait_until(lambda table=table: table.read_decided() is not None, 30)  # type: ignore[misc]
+
     def stored(self) -> set[str]:
         """Return the digests that have a chunk."""
         return {key.decode().partition("/")[0] for key in self.table.read()}
@@ -440,10 +446,14 @@ def test_a_deploy_waits_for_a_killed_deletion_before_it_opens_its_transaction(
 
 def test_of_two_deletions_the_later_one_is_made(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     wasm = module()
-    with closing(CompactedTopic(cluster.config, control_topics.DEPLOYMENTS)) as table:
-        assert wait_until(lambda: table.read_decided() is not None, 30)  # markers of transactions of other tests
+    cluster.wait_for_markers()  # of other tests
     before, done = len(read_module_events(cluster.config)), list[ModulePruning]()
-    once(monkeypatch, ModuleReferenceReader, "read_decided", lambda: done.append(cluster.prune(plan_of(wasm))))
+
+    def delete_first() -> None:
+        done.append(cluster.prune(plan_of(wasm)))
+        cluster.wait_for_markers()
+
+    once(monkeypatch, ModuleReferenceReader, "read_decided", delete_first)
     with pytest.raises(Conflict, match="another client deletes modules"):
         cluster.prune(plan_of(wasm))
     assert done[0].deleted == (digest_of(wasm),)
