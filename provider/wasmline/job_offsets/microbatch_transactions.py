@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
@@ -31,6 +32,7 @@ from wasmline.kafka.transactional_producer import (
     CLIENT_WARM_UP_S,
     FENCED_CODES,
     SendingOffsets,
+    abort_open_transactions,
     init_transactions,
     retry,
     transactional_producer,
@@ -57,11 +59,15 @@ MICROBATCH_PRODUCER_SETTINGS = {
 COMMIT_TIMEOUT_S = 120.0
 """Maximum seconds of the end of a transaction: the last deliveries, the offsets, the commit."""
 
-OFFSETS_TIMEOUT_S = 8.0
-"""Maximum seconds to wait for the answer to sent offsets. If the cluster is merely slow, the cost is one attempt."""
+OFFSETS_TIMEOUT_S = 10.0
+"""Maximum seconds to wait for the answer to sent offsets: as long as the client waits for a silent broker
+(SOCKET_TIMEOUT_MS). If the cluster is merely slow, the cost is one attempt."""
 
 ABORT_TIMEOUT_S = 5.0
 """Seconds to spend on aborting a failed transaction, so that readers need not wait for its time-out."""
+
+ABORT_MARGIN_S = 1.0
+"""Seconds after ABORT_TIMEOUT_S in which the client itself reports that it got no answer."""
 
 CLIENT_ENDED_CODES = (KafkaError._STATE, KafkaError._FATAL)
 """Error codes of a producer whose transaction has failed, or that is fenced."""
@@ -143,6 +149,13 @@ class BatchTransactions:
             self._spares.pop(next(iter(self._spares)))
         name = self._id(partitions)
         self._spares[name] = self._connect(name)
+
+    def fence(self, partitions: Sequence[TopicPartition]) -> None:
+        """Abort the open transaction of their virtual shard by a new producer. A newer attempt of it would be repeated.
+
+        Takes up to ABORT_TIMEOUT_S. What fails is logged.
+        """
+        abort_open_transactions(self._config, [self._id(partitions)], self._settings, ABORT_TIMEOUT_S)
 
     def close(self) -> None:
         """Discard every client."""
@@ -241,10 +254,20 @@ class BatchTransaction:
         if error is None:
             self._transactions.ready(self._partitions)
             return
-        self._client.discard()
-        with suppress(KafkaException):  # it was fenced, or no broker answers: the next attempt's fence aborts it
-            self._client.abort_transaction(ABORT_TIMEOUT_S)
+        # In another thread: confluent-kafka's error would keep the exception that is handled in this one for ever.
+        aborting = BackgroundCall(self._abort)
+        if not aborting.wait(ABORT_TIMEOUT_S + ABORT_MARGIN_S) or not aborting.result():
+            self._transactions.fence(self._partitions)
         self._transactions.close()
+
+    def _abort(self) -> bool:
+        """Abort, and return True; False where the client is still at an earlier call, and another one has to do it."""
+        self._client.discard()
+        try:
+            self._client.abort_transaction(ABORT_TIMEOUT_S)
+        except KafkaException as error:  # it was fenced, or no broker answers: the next attempt's fence aborts it
+            return bool(error.args[0].code() != KafkaError._CONFLICT)
+        return True
 
     @property
     def _name(self) -> str:

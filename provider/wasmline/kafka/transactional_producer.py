@@ -26,7 +26,7 @@ T = TypeVar("T")
 CLIENT_WARM_UP_S = 0.08
 """Minimum age in seconds of a client before ``init_transactions``, which otherwise sleeps half a second."""
 
-SEND_OFFSETS_MARGIN_S = 0.5
+SEND_OFFSETS_MARGIN_S = 1.0
 """Seconds after the limit in which a client itself reports that its offsets got no answer, or its reason to retry."""
 
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
+from support.frozen_node import frozen
 from wasmline.errors import BrokerUnavailable, JobError, OutputRefused, ProducerFenced
 from wasmline.job_offsets import microbatch_transactions
 from wasmline.job_offsets.exactly_once_task import OffsetRange, process_and_commit
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
-from wasmline.kafka import KafkaConfig, read_to_end
+from wasmline.kafka import KafkaConfig, produce_all, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
+from wasmline.local.process import wait_until
 from wasmline.offset_maps.codec import encode
 from wasmline.pipeline.transform_runner import PLACED_SCHEMA
 from wasmline.testing.kafka import RunningKafka
@@ -38,13 +43,13 @@ class Desk:
     group: str
 
     def attempt(self, batches: Iterable[pa.RecordBatch], begin: int = 0, end: int = SIZE) -> int | None:
-        transactions = BatchTransactions(self.config, self.group, self.group, {})
-        try:
+        with closing(self.transactions()) as transactions:
             part = OffsetRange(source=self.source, begin=begin, end=end)
             committed = process_and_commit([part], lambda _: batches, transactions, self._transform)
             return committed[self.source.partition].before
-        finally:
-            transactions.close()
+
+    def transactions(self) -> BatchTransactions:
+        return BatchTransactions(self.config, self.group, self.group, {})
 
     def commit(self, progress: CommittedOffset) -> None:
         consumer = Consumer(self.config.client(**{"group.id": self.group, "enable.auto.commit": "false"}))
@@ -71,6 +76,10 @@ class Desk:
 
 @pytest.fixture
 def desk(kafka: RunningKafka) -> Desk:
+    return desk_on(kafka)
+
+
+def desk_on(kafka: RunningKafka) -> Desk:
     desk = Desk(kafka.config, TopicPartition(kafka.topic(), 0), kafka.topic(), f"test-{uuid.uuid4()}")
     desk.commit(CommittedOffset(0))
     return desk
@@ -205,6 +214,28 @@ def test_an_attempt_whose_client_never_returns_from_sending_offsets_is_given_up(
     assert desk.seen() == []
     assert desk.attempt(records()) == 0
     assert desk.seen() == list(range(SIZE))
+
+
+def test_an_attempt_whose_client_is_still_sending_offsets_leaves_no_open_transaction_and_no_client(
+    stoppable_kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client takes no other call meanwhile, and may not return before the transaction's time-out of 15 minutes."""
+    desk, send_offsets, thaw = desk_on(stoppable_kafka), LibrdkafkaOffsetStore.send_offsets, ExitStack()
+    clients = list[weakref.ref[Producer]]()
+
+    def send_to_frozen(store: LibrdkafkaOffsetStore, client: Producer, *arguments: Any) -> None:
+        clients.append(weakref.ref(client))
+        thaw.enter_context(frozen(stoppable_kafka.local))
+        threading.Timer(2.0, thaw.close).start()
+        send_offsets(store, client, *arguments)
+
+    monkeypatch.setattr(LibrdkafkaOffsetStore, "send_offsets", send_to_frozen)
+    monkeypatch.setattr(microbatch_transactions, "OFFSETS_TIMEOUT_S", 0.1)
+    with pytest.raises(BrokerUnavailable, match="not answered within"):
+        desk.attempt(records())
+    produce_all(desk.config, desk.target, [(None, b"7", None, None)])
+    assert desk.seen() == [7]
+    assert wait_until(lambda: gc.collect() is not None and clients[0]() is None, 30)
 
 
 def test_what_a_key_parallel_consumer_has_done_out_of_order_is_not_done_again(desk: Desk) -> None:

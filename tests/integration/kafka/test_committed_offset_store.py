@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import signal
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
@@ -19,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from support.frozen_node import frozen
 from wasmline.errors import InexactMetadata, TopicNotFound
 from wasmline.kafka import KafkaConfig, producer
 from wasmline.kafka.committed_offset_store import (
@@ -99,18 +98,6 @@ def join(consumer: Consumer, topic: str) -> None:
     consumer.subscribe([topic])
     while not consumer.assignment():
         consumer.poll(0.1)
-
-
-@contextmanager
-def frozen(local: LocalKafka) -> Iterator[None]:
-    """Stop the one node, which leads a process group of its own, as a machine under memory pressure would."""
-    (node,) = local.cluster.nodes
-    assert node.pid is not None
-    os.killpg(node.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.killpg(node.pid, signal.SIGCONT)
 
 
 @STORES
