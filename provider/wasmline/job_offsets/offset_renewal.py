@@ -27,7 +27,7 @@ RENEWALS_PER_RETENTION = 4
 """Minimum of renewals before the progress would expire."""
 
 RETRY_INTERVAL_S = 600.0
-"""Seconds until a failed renewal is retried."""
+"""Seconds until a failed renewal is retried, and between two while it is not known how often one is needed."""
 
 
 class OffsetRenewer:
@@ -47,7 +47,8 @@ class OffsetRenewer:
         self._topic = topic
         self._keeps_maps = keeps_maps
         self.interval_s = self._max_interval_s = max_interval_s
-        """Seconds between two renewals, as of the last one."""
+        """Seconds between two renewals, as of the last one after which it was known."""
+        self._is_interval_known = False
         self._groups = ConsumerGroups(config)
         self._is_renewed = is_renewed
         self._due = 0.0
@@ -73,12 +74,17 @@ class OffsetRenewer:
                     keeps_maps=self._keeps_maps,
                     require_newest=require_newest,
                 )
-            self._is_renewed = False
-            self.interval_s = self.interval()
-            self._due = time.monotonic() + self.interval_s
         except WasmlineError as error:
             logger.warning("the renewal of the progress of job %s is postponed: %s", job.job, error)
             self._due = time.monotonic() + RETRY_INTERVAL_S
+            return
+        self._is_renewed = False
+        try:
+            self.interval_s, self._is_interval_known = self.interval(), True
+        except WasmlineError as error:
+            logger.warning("for how long %s keeps progress is not known: %s", self._config.bootstrap_servers, error)
+        known = self.interval_s if self._is_interval_known else min(self.interval_s, RETRY_INTERVAL_S)
+        self._due = time.monotonic() + known
 
     def interval(self) -> float:
         """Return the seconds between two renewals."""

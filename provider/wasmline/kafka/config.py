@@ -100,9 +100,11 @@ class KafkaConfig:
         there, and relevant ones come back as an error.
         """
         settings = {"log_level": "0", **self.properties, **overrides}
-        first = str(settings.get("reconnect.backoff.ms", 0))  # which the maximum may not be less than
-        longest = max(RECONNECT_BACKOFF_MAX_MS, int(first) if first.isdigit() else 0)
-        return {"reconnect.backoff.max.ms": str(longest), **settings}
+        try:
+            first = int(str(settings.get("reconnect.backoff.ms", 0)), 0)  # which the maximum may not be less than
+        except ValueError:
+            return settings  # librdkafka says what is wrong with it
+        return {"reconnect.backoff.max.ms": str(max(RECONNECT_BACKOFF_MAX_MS, first)), **settings}
 
     def java(self) -> dict[str, str]:
         """Return the same connection for a Java client, such as Spark's, of any role.

@@ -144,15 +144,17 @@ class ConsumerGroups:
                 consumer.close()
 
     def retention_s(self) -> float | None:
-        """Return the seconds for which committed offsets are kept; None where this client is not permitted to read it.
+        """Return the seconds for which committed offsets are kept; None where this client is not permitted to read it,
+        or the broker does not tell.
 
         It is ``offsets.retention.minutes`` of one broker: the result is undefined if the brokers' settings differ.
         """
 
-        def ask(_: Codes, limit: float) -> float:
+        def ask(_: Codes, limit: float) -> float | None:
             broker = ConfigResource(ConfigResource.Type.BROKER, str(self._admin.brokers()[0]))
             answers = self._admin.client.describe_configs([broker], request_timeout=limit)
-            return 60.0 * float(self._admin.result(answers[broker])["offsets.retention.minutes"].value)
+            minutes = self._admin.result(answers[broker]).get("offsets.retention.minutes")
+            return None if minutes is None else 60.0 * float(minutes.value)
 
         try:
             return self._admin.settled(ask, (), "", learns=True)

@@ -77,6 +77,32 @@ def test_progress_is_renewed_again_while_the_brokers_retention_cannot_be_read(
         assert commits(harness.config, harness.job.group) == begun + count
 
 
+def test_progress_whose_retention_was_read_once_is_renewed_by_that_while_it_cannot_be_read(
+    harnesses: Harnesses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = harnesses()
+    answers: list[float | BrokerUnavailable] = [400.0, BrokerUnavailable("no answer", bootstrap_servers="nowhere:1")]
+    ConsumerGroups(harness.config).commit_offsets(harness.job.group, {TopicPartition(harness.topic, 0): 3})
+    begun = commits(harness.config, harness.job.group)
+
+    def read(_: ConsumerGroups) -> float:
+        answer = answers.pop(0)
+        if isinstance(answer, float):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(ConsumerGroups, "retention_s", read)
+    monkeypatch.setattr(offset_renewal, "RETRY_INTERVAL_S", 0)
+    renewer = offset_renewal.OffsetRenewer(harness.config, harness.topic)
+    renewer.renew_if_due(harness.job, [0])
+    renewer._due = 0.0
+    for _ in range(3):
+        renewer.renew_if_due(harness.job, [0])
+    assert commits(harness.config, harness.job.group) == begun + 2
+    assert (answers, renewer.interval_s) == ([], 100.0)
+    assert [each for each in caplog.messages if "postponed" in each] == []
+
+
 def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(harnesses: Harnesses) -> None:
     harness = harnesses(**EXACTLY_ONCE)
     source = TopicPartition(harness.topic, 0)

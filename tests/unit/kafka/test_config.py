@@ -75,12 +75,20 @@ def test_overrides_win_and_the_client_is_quiet() -> None:
     assert KafkaConfig({**SERVERS, "log_level": "7"}).client()["log_level"] == "7"
 
 
-@pytest.mark.parametrize(("first", "longest"), [("0", "1000"), ("50", "1000"), ("2000", "2000"), ("20000", "20000")])
+@pytest.mark.parametrize(
+    ("first", "longest"),
+    [("0", "1000"), ("50", "1000"), ("2000", "2000"), ("20000", "20000"), (" +2000", "2000"), ("0x7d0", "2000")],
+)
 def test_a_first_pause_before_connecting_again_is_no_longer_than_the_longest(first: str, longest: str) -> None:
     config = KafkaConfig({**SERVERS, "reconnect.backoff.ms": first})
     assert config.client()["reconnect.backoff.max.ms"] == longest
     assert KafkaConfig(SERVERS).client(**{"reconnect.backoff.ms": first})["reconnect.backoff.max.ms"] == longest
     producer(config).close()
+
+
+def test_a_pause_that_is_no_number_is_refused_by_the_client_itself() -> None:
+    with pytest.raises(InvalidKafkaConfig, match=r"reconnect\.backoff\.ms"):
+        producer(KafkaConfig({**SERVERS, "reconnect.backoff.ms": "²"}))
 
 
 def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
