@@ -13,9 +13,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.attempts import Attempts
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.reconnecting_clients import Attempts, ReconnectingAdminClient
+from wasmline.kafka.reconnecting_clients import ReconnectingAdminClient
 
 T = TypeVar("T")
 

@@ -22,21 +22,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
 from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
+from wasmline.kafka.attempts import Attempts
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
 
 logger = logging.getLogger(__name__)
 
 CHECK_INTERVAL_S = 1.0
 """Seconds between two checks of a client."""
-
-ATTEMPT_TIMEOUT_S = 3.0
-"""Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
-
-ATTEMPT_GROWTH = 1.5
-"""How much longer the next attempt may take than one without an answer: a slow cluster answers a later one."""
-
-MIN_ATTEMPT_S = 0.1
-"""Seconds that an attempt has in any case."""
 
 METADATA_RETRY_INTERVAL_S = 0.05
 
@@ -62,30 +54,6 @@ def _tried_librdkafka() -> Librdkafka | None:
     except InexactMetadata as error:
         logger.warning("clients that lose all brokers may not connect again: %s", error)
         return None
-
-
-class Attempts:
-    """Divides a time limit of ``timeout`` seconds into attempts. One that got no answer in its time makes the next
-    longer."""
-
-    def __init__(self, timeout: float) -> None:
-        self._deadline = time.monotonic() + timeout
-        self._longest = ATTEMPT_TIMEOUT_S
-        self._due = math.inf
-
-    @property
-    def are_over(self) -> bool:
-        """Whether no time is left."""
-        return time.monotonic() >= self._deadline
-
-    def begin(self) -> float:
-        """Return the seconds of the next attempt."""
-        now = time.monotonic()
-        if now >= self._due:
-            self._longest *= ATTEMPT_GROWTH
-        seconds = max(MIN_ATTEMPT_S, min(self._longest, self._deadline - now))
-        self._due = now + seconds
-        return seconds
 
 
 class ReconnectingClient:

@@ -127,6 +127,9 @@ class Client:
         self.environment.request(REQUEST_S if timeout < 0 else timeout)
         return SimpleNamespace(topics={}, brokers={1: None})
 
+    def list_topics_once(self, topic: str | None, timeout: float) -> Any:
+        return self.list_topics(topic, timeout)
+
 
 def _raised(error: WasmlineError) -> KafkaException:
     """Return what the client raises for a refusal of the cluster."""

@@ -15,11 +15,12 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pu
 from support.mock_cluster import FETCH, METADATA, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka import KafkaConfig, Topics, produce_all, producer, reconnecting_clients
+from wasmline.kafka import KafkaConfig, Topics, attempts, produce_all, producer
+from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.list_offsets import list_offsets
-from wasmline.kafka.reconnecting_clients import ATTEMPT_TIMEOUT_S, ReconnectingClient, ReconnectingProducer
+from wasmline.kafka.reconnecting_clients import ReconnectingClient, ReconnectingProducer
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -74,7 +75,7 @@ def test_metadata_is_asked_for_again_long_before_its_time_is_over(cluster: MockC
 def test_metadata_that_takes_longer_than_an_attempt_is_read_by_a_later_one(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconnecting_clients, "ATTEMPT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.2)
     cluster.fail(METADATA, *[KafkaError.NO_ERROR] * 100, delay_ms=500)
     assert ReconnectingProducer(cluster.config.client()).list_topics(timeout=TIMEOUT_S).brokers
     assert BoundedAdminClient(cluster.config, TIMEOUT_S).brokers() == [1]
@@ -88,7 +89,7 @@ def test_metadata_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.Mo
         limits.append(limit)
         return once(topic, limit)
 
-    monkeypatch.setattr(reconnecting_clients, "ATTEMPT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.2)
     monkeypatch.setattr(client, "list_topics_once", counted)
     with pytest.raises(KafkaException):
         client.list_topics(timeout=0.6)
@@ -99,7 +100,7 @@ def test_metadata_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.Mo
 def test_the_attempts_of_a_request_end_with_its_time(
     cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, learns: bool
 ) -> None:
-    monkeypatch.setattr(reconnecting_clients, "ATTEMPT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.2)
     admin, limits = BoundedAdminClient(cluster.config, 1.0), list[float]()
 
     def silent(_: object, limit: float) -> None:
@@ -115,7 +116,7 @@ def test_the_attempts_of_a_request_end_with_its_time(
     with pytest.raises(BrokerUnavailable, match="no answer"):
         admin.settled(silent, (), "", learns=learns, repeats=not learns)
     assert limits[:3] == [pytest.approx(each) for each in (0.2, 0.3, 0.45)]
-    assert sum(limits) <= 1.0 + 2 * reconnecting_clients.MIN_ATTEMPT_S
+    assert sum(limits) <= 1.0 + 2 * attempts.MIN_ATTEMPT_S
 
 
 def test_a_request_to_a_broker_that_is_gone_does_not_connect_to_it_all_the_time() -> None:
