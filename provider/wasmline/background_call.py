@@ -56,8 +56,10 @@ class BackgroundCall(Generic[T]):
 
 
 def call_each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
-    """Call for all names in parallel, and return the results, or raise the error of one."""
-    if len(names) == 1:
-        return {name: call(name) for name in names}
+    """Call for all names in parallel, and return the results, or raise the error of one.
+
+    Each in a thread, also a single one: an error of confluent-kafka would keep the exception that is handled in this
+    one, and its frames, for ever.
+    """
     calls = {name: BackgroundCall(partial(call, name)) for name in names}
     return {name: each.result() for name, each in calls.items()}

@@ -20,7 +20,7 @@ TOPIC = "topic"
 TIMEOUT_S = 30.0
 """Seconds after which a client has not found the brokers."""
 
-PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS = 0, 1, 3, 22, 24
+PRODUCE, FETCH, METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 0, 1, 3, 22, 24, 26
 """Keys of kinds of requests."""
 
 SILENT_MS = 600_000
@@ -151,12 +151,16 @@ class MockCluster:
         """Start a broker that leads the topic; the first can be asked for it again."""
         self._call("broker_set_up", 1)
         self._call("broker_add", 2)
-        self.elect_another()
+        self.elect(2)
 
-    def elect_another(self) -> None:
-        """Let the second broker lead the topic."""
-        self._call("set_controller_id", 2)
-        self._call("partition_set_leader", TOPIC.encode(), 0, 2)
+    def elect(self, broker: int) -> None:
+        """Let a broker lead the topic."""
+        self._call("set_controller_id", broker)
+        self._call("partition_set_leader", TOPIC.encode(), 0, broker)
+
+    def silence(self, broker: int) -> None:
+        """Let a broker answer nothing more, and stay connected."""
+        self._call("broker_set_rtt", broker, SILENT_MS)
 
 
 def lent_cluster(**settings: str) -> Iterator[MockCluster]:

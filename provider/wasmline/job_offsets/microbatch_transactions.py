@@ -17,7 +17,6 @@ from typing import NamedTuple
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
@@ -33,6 +32,7 @@ from wasmline.kafka.transactional_producer import (
     FENCED_CODES,
     SendingOffsets,
     abort_open_transactions,
+    abort_transaction,
     init_transactions,
     retry,
     transactional_producer,
@@ -65,9 +65,6 @@ OFFSETS_TIMEOUT_S = 10.0
 
 ABORT_TIMEOUT_S = 5.0
 """Seconds to spend on aborting a failed transaction, so that readers need not wait for its time-out."""
-
-ABORT_MARGIN_S = 1.0
-"""Seconds after ABORT_TIMEOUT_S in which the client itself reports that it got no answer."""
 
 CLIENT_ENDED_CODES = (KafkaError._STATE, KafkaError._FATAL)
 """Error codes of a producer whose transaction has failed, or that is fenced."""
@@ -230,7 +227,8 @@ class BatchTransaction:
                 write_outputs(self._client, outputs, topics, self._transactions.compiled, reports=False)
             except KafkaException as error:
                 if error.args[0].code() in CLIENT_ENDED_CODES:
-                    self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises it
+                    deadline = time.monotonic() + OFFSETS_TIMEOUT_S
+                    self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), deadline)  # raises why
                 raise
 
     def commit(self, progress: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -254,20 +252,12 @@ class BatchTransaction:
         if error is None:
             self._transactions.ready(self._partitions)
             return
-        # In another thread: confluent-kafka's error would keep the exception that is handled in this one for ever.
-        aborting = BackgroundCall(self._abort)
-        if not aborting.wait(ABORT_TIMEOUT_S + ABORT_MARGIN_S) or not aborting.result():
-            self._transactions.fence(self._partitions)
-        self._transactions.close()
-
-    def _abort(self) -> bool:
-        """Abort, and return True; False where the client is still at an earlier call, and another one has to do it."""
-        self._client.discard()
         try:
-            self._client.abort_transaction(ABORT_TIMEOUT_S)
-        except KafkaException as error:  # it was fenced, or no broker answers: the next attempt's fence aborts it
-            return bool(error.args[0].code() != KafkaError._CONFLICT)
-        return True
+            self._client.discard()
+            if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._client.fatal_error():
+                self._transactions.fence(self._partitions)
+        finally:
+            self._transactions.close()
 
     @property
     def _name(self) -> str:

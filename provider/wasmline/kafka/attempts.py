@@ -11,8 +11,8 @@ ATTEMPT_TIMEOUT_S = 3.0
 ATTEMPT_GROWTH = 1.5
 """How much longer the next attempt may take than one without an answer: a slow cluster answers a later one."""
 
-MIN_ATTEMPT_S = 0.1
-"""Seconds that an attempt has in any case."""
+MIN_ATTEMPT_S, MAX_ATTEMPT_S = 0.1, 60.0
+"""Seconds that an attempt has at least, and at most."""
 
 
 class Attempts:
@@ -33,7 +33,7 @@ class Attempts:
         """Return the seconds of the next attempt."""
         now = time.monotonic()
         if now >= self._due:
-            self._longest *= ATTEMPT_GROWTH
+            self._longest = min(MAX_ATTEMPT_S, self._longest * ATTEMPT_GROWTH)
         seconds = max(MIN_ATTEMPT_S, min(self._longest, self._deadline - now))
         self._due = now + seconds
         return seconds

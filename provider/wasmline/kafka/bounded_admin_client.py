@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -51,7 +50,9 @@ class BoundedAdminClient:
         self.timeout = timeout
         self._config = config
         self._errors = _ConnectionErrors()
-        self.client = self._connect()
+        self._has_answer = False
+        """Whether a broker has ever answered a client before this one."""
+        self.client = self._connect(self._errors)
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
         """Return the result of ``answer``; ``codes`` maps error codes to the errors to raise.
@@ -83,30 +84,28 @@ class BoundedAdminClient:
         *,
         learns: bool = False,
         renews: bool = False,
-        repeats: bool = False,
     ) -> T:
         """Repeat a request while the answer is one of the ``passing`` codes, and return the first other answer.
 
         ``ask`` takes these codes with their error, and the seconds of the attempt. Raises BrokerUnavailable with the
-        message ``state`` if they do not pass in time. With ``repeats``, time-outs are retried as well. With ``learns``,
-        they are retried after a metadata refresh, which also comes before the first request if a connection was lost:
-        the client alone keeps using the old leader or controller. With ``renews``, they are retried with a new client:
-        the old one might carry out its request late.
+        message ``state`` if they do not pass in time. With ``learns``, time-outs are retried as well, after a metadata
+        refresh, which also comes before the first request if a connection was lost: the client alone keeps using the
+        old leader or controller. With ``renews``, they are retried with a new client: the old one might carry out its
+        request late.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         attempts = Attempts(self.timeout)
         outdated = learns and self._has_lost_connection()
         while True:
             if outdated:
-                self._refresh(attempts.begin())
+                self._refresh(attempts)
             try:
                 return ask(dict.fromkeys(passing, unsettled), attempts.begin())
             except BrokerUnavailable as error:
-                if renews and error is not unsettled:
-                    self._errors = _ConnectionErrors()
-                    self.client = self._connect()
-                if not (error is unsettled or learns or renews or repeats) or attempts.are_over:
+                if not (error is unsettled or learns or renews) or attempts.are_over:
                     raise
+                if renews and error is not unsettled:
+                    self._renew()
                 time.sleep(RETRY_INTERVAL_S)
                 outdated = learns
 
@@ -129,23 +128,39 @@ class BoundedAdminClient:
                 raise codes[KafkaError._PARTIAL]
             return found
 
-        return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", repeats=True)
+        return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
 
-    def _connect(self) -> ReconnectingAdminClient:
+    def _connect(self, errors: _ConnectionErrors) -> ReconnectingAdminClient:
         with translate_errors(self.servers):
             # A method of another object: no cycle keeps the client's threads alive after it.
-            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=self._errors.note)})
+            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=errors.note)})
 
     def _has_lost_connection(self) -> bool:
         """Return whether the client has lost a connection, or found none, since the last refresh."""
         self.client.poll(0)
         return self._errors.are_new
 
-    def _refresh(self, limit: float) -> None:
-        """Read the cluster's metadata within ``limit`` seconds; if no broker answers, the next refresh may."""
-        with suppress(KafkaException):
-            self.client.list_topics_once(None, limit)
+    def _refresh(self, attempts: Attempts) -> None:
+        """Read the cluster's metadata; where no broker answers, with a new client, which stays if it gets an answer.
+
+        The old one would ask the same silent broker again, for as long as that is connected. But it knows brokers that
+        are not in ``bootstrap.servers``.
+        """
+        if _is_answered(self.client, attempts.begin()):
             self._errors.are_new = False
+            return
+        errors = _ConnectionErrors()
+        client = self._connect(errors)
+        if _is_answered(client, attempts.begin()):
+            self._use(client, errors)
+
+    def _renew(self) -> None:
+        errors = _ConnectionErrors()
+        self._use(self._connect(errors), errors)
+
+    def _use(self, client: ReconnectingAdminClient, errors: _ConnectionErrors) -> None:
+        self._has_answer = self._has_answer or self.client.has_answer
+        self.client, self._errors = client, errors
 
     def _explained(self, error: BrokerUnavailable, trouble: KafkaError) -> BrokerUnavailable:
         return BrokerUnavailable(f"{error} Last error: {trouble.str()}", bootstrap_servers=self.servers)
@@ -153,8 +168,8 @@ class BoundedAdminClient:
     def _passing_trouble(self) -> KafkaError | None:
         """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection: no broker has
         answered. Once one has, others may refuse what they will not later, or what is not asked of them."""
-        trouble = self._trouble()
-        if trouble is not None and trouble.code() in PERMANENT_CODES and not self.client.has_answer:
+        trouble, has_answer = self._trouble(), self._has_answer or self.client.has_answer
+        if trouble is not None and trouble.code() in PERMANENT_CODES and not has_answer:
             raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
         return trouble
 
@@ -162,6 +177,15 @@ class BoundedAdminClient:
         """Return the last error of a connection; the client reports it when it is polled."""
         self.client.poll(0)
         return self._errors.last
+
+
+def _is_answered(client: ReconnectingAdminClient, limit: float) -> bool:
+    """Return whether a broker tells the client the cluster's metadata within ``limit`` seconds."""
+    try:
+        client.list_topics_once(None, limit)
+    except KafkaException:
+        return False
+    return True
 
 
 class _ConnectionErrors:

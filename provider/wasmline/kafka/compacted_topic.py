@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -39,6 +39,7 @@ from wasmline.kafka.producer import (
     note_failure,
 )
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
+from wasmline.kafka.transactional_producer import abort_transaction
 
 logger = logging.getLogger(__name__)
 
@@ -156,8 +157,7 @@ class TransactionalWriter:
 
     def _abort(self) -> None:
         """Abort the open transaction: readers of its topics would wait for its time-out."""
-        with suppress(KafkaException):  # too late: the coordinator, or the next writer, aborts it
-            self._producer.abort_transaction(ABORT_TIMEOUT_S)
+        abort_transaction(self._producer, ABORT_TIMEOUT_S)  # if it is too late, the coordinator or the next writer does
 
     def _enqueue(self, records: Iterable[TopicRecord], undelivered: list[KafkaError]) -> None:
         """Pass records to the producer until their transaction has failed; the errors are added to ``undelivered``."""

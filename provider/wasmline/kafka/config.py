@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,11 +101,10 @@ class KafkaConfig:
         there, and relevant ones come back as an error.
         """
         settings = {"log_level": "0", **self.properties, **overrides}
-        try:
-            first = int(str(settings.get("reconnect.backoff.ms", 0)), 0)  # which the maximum may not be less than
-        except ValueError:
-            return settings  # librdkafka says what is wrong with it
-        return {"reconnect.backoff.max.ms": str(max(RECONNECT_BACKOFF_MAX_MS, first)), **settings}
+        longest = RECONNECT_BACKOFF_MAX_MS
+        with suppress(ValueError):  # what is wrong with it, librdkafka says
+            longest = max(longest, int(str(settings.get("reconnect.backoff.ms", 0)), 0))  # may not be less than that
+        return {"reconnect.backoff.max.ms": str(longest), **settings}
 
     def java(self) -> dict[str, str]:
         """Return the same connection for a Java client, such as Spark's, of any role.

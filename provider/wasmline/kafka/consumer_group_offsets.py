@@ -154,7 +154,7 @@ class ConsumerGroups:
             broker = ConfigResource(ConfigResource.Type.BROKER, str(self._admin.brokers()[0]))
             answers = self._admin.client.describe_configs([broker], request_timeout=limit)
             minutes = self._admin.result(answers[broker]).get("offsets.retention.minutes")
-            return None if minutes is None else 60.0 * float(minutes.value)
+            return 60.0 * float(minutes.value) if minutes and minutes.value else None
 
         try:
             return self._admin.settled(ask, (), "", learns=True)

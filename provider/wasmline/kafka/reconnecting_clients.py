@@ -21,6 +21,7 @@ from weakref import WeakSet
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 
+from wasmline.background_call import BackgroundCall
 from wasmline.errors import ClientClosed, ClientUntested, InexactMetadata
 from wasmline.kafka.attempts import Attempts
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
@@ -139,8 +140,12 @@ class ReconnectingProducer(ReconnectingClient, Producer):
     def discard(self) -> None:
         """Drop the records that are not written yet, and tell the callbacks of all so.
 
-        The client refers to these until then, and they to what uses it: no garbage collector sees that cycle.
+        The client refers to these until then, and they to what uses it: no garbage collector sees that cycle. Another
+        thread does it: confluent-kafka's error would keep the exception that is handled in this one, and its frames.
         """
+        BackgroundCall(self._discard).result()
+
+    def _discard(self) -> None:
         self.purge()
         deadline = time.monotonic() + DISCARD_TIMEOUT_S
         while len(self) and time.monotonic() < deadline:

@@ -26,8 +26,8 @@ T = TypeVar("T")
 CLIENT_WARM_UP_S = 0.08
 """Minimum age in seconds of a client before ``init_transactions``, which otherwise sleeps half a second."""
 
-SEND_OFFSETS_MARGIN_S = 1.0
-"""Seconds after the limit in which a client itself reports that its offsets got no answer, or its reason to retry."""
+ANSWER_MARGIN_S = 1.0
+"""Seconds after a limit in which a client itself reports that it got no answer, or its reason to retry."""
 
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
@@ -54,6 +54,24 @@ def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT
     client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
     client.poll(warm_up)
     retry(client.init_transactions, deadline)
+
+
+def abort_transaction(client: Producer, timeout: float) -> bool:
+    """Abort the client's open transaction. Return False where the client is still at an earlier call.
+
+    What else fails is left to the next fence of its id, or to the coordinator. In another thread: confluent-kafka's
+    error would keep the exception that is handled in this one, and all its frames, for ever.
+    """
+
+    def abort() -> bool:
+        try:
+            client.abort_transaction(timeout)
+        except KafkaException as error:
+            return bool(error.args[0].code() != KafkaError._CONFLICT)
+        return True
+
+    aborting = BackgroundCall(abort)
+    return aborting.wait(timeout + ANSWER_MARGIN_S) and aborting.result()
 
 
 def abort_open_transactions(
@@ -104,10 +122,9 @@ class SendingOffsets:
     def wait(self) -> None:
         """Wait for the answer, and raise what ``CommittedOffsetStore.send_offsets`` does.
 
-        After _TIMED_OUT, which is at the latest SEND_OFFSETS_MARGIN_S after the limit, the client must not be used any
-        more.
+        After _TIMED_OUT, which is at the latest ANSWER_MARGIN_S after the limit, the client must not be used any more.
         """
-        if not self._sending.wait(max(0.0, self._limit - time.monotonic()) + SEND_OFFSETS_MARGIN_S):
+        if not self._sending.wait(max(0.0, self._limit - time.monotonic()) + ANSWER_MARGIN_S):
             text = f"the offsets of {partition_names(self._offsets)} were not answered within {self._timeout:.0f} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
         self._sending.result()

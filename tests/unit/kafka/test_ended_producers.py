@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 
-from support.mock_cluster import ADD_PARTITIONS, INIT_PRODUCER_ID, PRODUCE, TOPIC, MockCluster, lent_cluster
+from support.mock_cluster import ADD_PARTITIONS, END_TXN, INIT_PRODUCER_ID, PRODUCE, TOPIC, MockCluster, lent_cluster
 from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter, TopicLimits
 from wasmline.consumer.backends.kafka.sink import KafkaSink
@@ -23,7 +23,10 @@ from wasmline.consumer.backends.kafka.transactions import KafkaTransactions, Ope
 from wasmline.errors import BrokerUnavailable, NotAuthorized, ProducerFenced, WasmlineError
 from wasmline.job_offsets import batch_outputs
 from wasmline.job_offsets.batch_outputs import BatchOutputs
-from wasmline.kafka import RecordWriter, reconnecting_clients
+from wasmline.job_offsets.exactly_once_task import outputs_and_topics
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
+from wasmline.kafka import RecordWriter, compacted_topic, reconnecting_clients
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.compacted_topic import TopicRecord, TransactionalWriter
 from wasmline.kafka.producer import Record, producer
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
@@ -123,6 +126,50 @@ def test_outputs_of_a_micro_batch_whose_producer_ends_say_why(
         cluster.deny(INIT_PRODUCER_ID)
         with pytest.raises(NotAuthorized, match=f"to use topic {TOPIC}: grant its user an ACL on it"):
             write(again=again)
+
+
+def test_a_micro_batch_whose_producer_has_ended_is_told_why_however_slow_its_client_is(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_offsets = LibrdkafkaOffsetStore.send_offsets
+
+    def slowly(*arguments: Any) -> None:
+        time.sleep(1.5)
+        send_offsets(*arguments)
+
+    monkeypatch.setattr(LibrdkafkaOffsetStore, "send_offsets", slowly)
+
+    def write() -> None:
+        with (
+            closing(BatchTransactions(cluster.config, "group", "prefix", {})) as transactions,
+            transactions.open([TopicPartition(TOPIC, 0)]) as transaction,
+        ):
+            transaction._client.abort_transaction()
+            transaction.write(*outputs_and_topics(OUTPUTS))
+
+    with pytest.raises(WasmlineError, match="not valid in state Ready"):
+        write()
+
+
+def test_the_client_of_a_writer_that_could_not_abort_is_freed(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compacted_topic, "ABORT_TIMEOUT_S", 0.2)
+    clients = list[ref[ReconnectingProducer]]()
+
+    def refuse() -> list[TopicRecord]:
+        cluster.ignore(END_TXN)
+        raise ValueError("it is not wanted any more")
+
+    def write() -> None:
+        with closing(TransactionalWriter(cluster.config, TOPIC, "writer")) as writer:
+            clients.append(ref(writer._producer))
+            writer.write({b"key": b"1"}, before_commit=refuse)
+
+    with pytest.raises(ValueError, match="not wanted"):
+        write()
+    gc.collect()
+    assert wait_until(lambda: clients[0]() is None, DENIAL_S)
 
 
 def test_callbacks_of_records_in_flight_are_told_as_these_are_dropped(cluster: MockCluster) -> None:

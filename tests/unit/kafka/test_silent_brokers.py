@@ -16,7 +16,7 @@ from support.mock_cluster import FETCH, METADATA, PRODUCE, TIMEOUT_S, TOPIC, Moc
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka import KafkaConfig, Topics, attempts, produce_all, producer
-from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S
+from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S, Attempts
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.list_offsets import list_offsets
@@ -114,7 +114,7 @@ def test_the_attempts_of_a_request_end_with_its_time(
 
     monkeypatch.setattr(admin.client, "list_topics_once", refreshed)
     with pytest.raises(BrokerUnavailable, match="no answer"):
-        admin.settled(silent, (), "", learns=learns, repeats=not learns)
+        admin.settled(silent, (), "", learns=learns, renews=not learns)
     assert limits[:3] == [pytest.approx(each) for each in (0.2, 0.3, 0.45)]
     assert sum(limits) <= 1.0 + 2 * attempts.MIN_ATTEMPT_S
 
@@ -139,7 +139,7 @@ def test_an_idle_client_that_has_lost_a_broker_asks_the_new_leader_at_once(
     wanted = {TopicPartition(TOPIC, 0): OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
     assert list_offsets(admin, wanted) == {0: 0}
     cluster.shut_down_beside_another(admin.client)
-    cluster.elect_another()
+    cluster.elect(2)
     # The client reports it, unless it has read from the other that this one is gone.
     admin._errors.note(KafkaError(KafkaError._TRANSPORT))
     ask = admin.client.list_offsets
@@ -153,6 +153,60 @@ def test_an_idle_client_that_has_lost_a_broker_asks_the_new_leader_at_once(
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("is_bootstrap", [False, True])
+def test_a_client_does_not_ask_the_same_silent_broker_for_ever(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, is_bootstrap: bool
+) -> None:
+    """librdkafka asks the broker that was idle for the shortest time, and takes it for connected for a minute."""
+    cluster.start_another()
+    brokers = BoundedAdminClient(cluster.config, TIMEOUT_S).client.list_topics(timeout=TIMEOUT_S).brokers
+    known = [brokers[1], brokers[2]] if is_bootstrap else [brokers[1]]
+    config = KafkaConfig({"bootstrap.servers": ",".join(f"{each.host}:{each.port}" for each in known)})
+    monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.5)
+    admins = [BoundedAdminClient(config, 10.0) for _ in range(2)]
+    wanted = {TopicPartition(TOPIC, 0): OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
+    assert [list_offsets(each, wanted) for each in admins] == [{0: 0}] * 2
+    cluster.silence(2)
+    cluster.elect(1)
+    assert list_offsets(admins[0], wanted) == {0: 0}
+    assert admins[1].brokers() == [1, 2]
+
+
+def test_a_client_that_knows_more_brokers_than_its_configuration_is_kept(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.start_another()
+    monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.5)
+    admin = BoundedAdminClient(cluster.config, 10.0)
+    assert admin.brokers() == [1, 2]
+    cluster.silence(1)  # which is all that a new client knows
+    once, client = admin.client.list_topics_once, admin.client
+    answers = iter([KafkaException(KafkaError(KafkaError._TIMED_OUT))])
+
+    def first_unanswered(topic: str | None, limit: float) -> object:
+        for error in answers:
+            raise error
+        return once(topic, limit)
+
+    monkeypatch.setattr(admin.client, "list_topics_once", first_unanswered)
+    admin._refresh(Attempts(10.0))
+    assert admin.client is client
+
+
+def test_a_broker_that_has_answered_may_refuse_the_login_of_the_next_client(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denial = KafkaError(KafkaError._AUTHENTICATION)
+    admin = BoundedAdminClient(cluster.config, TIMEOUT_S)
+    assert admin.client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
+    cluster.name_no_broker()
+    admin._renew()
+    monkeypatch.setattr(admin.client, "poll", lambda _: 0)
+    admin._errors.note(denial)
+    assert not admin.client.has_answer
+    assert admin._passing_trouble() == denial
+
+
 def test_a_lost_connection_is_a_reason_for_one_refresh(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     admin, refreshes = BoundedAdminClient(cluster.config, TIMEOUT_S), list[object]()
     admin.settled(lambda *_: admin.client.list_topics(TOPIC, timeout=TIMEOUT_S), (), "", learns=True)
@@ -162,22 +216,6 @@ def test_a_lost_connection_is_a_reason_for_one_refresh(cluster: MockCluster, mon
         for _ in range(3):
             admin.settled(lambda *_: None, (), "", learns=True)
     assert len(refreshes) == 1
-
-
-def test_a_refresh_that_nobody_answered_is_repeated(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, refreshes = BoundedAdminClient(cluster.config, TIMEOUT_S), list[object]()
-
-    def silent(*_: object) -> None:
-        refreshes.append(None)
-        if len(refreshes) == 1:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-    admin.settled(lambda *_: admin.client.list_topics(TOPIC, timeout=TIMEOUT_S), (), "", learns=True)
-    monkeypatch.setattr(admin.client, "list_topics_once", silent)
-    admin._errors.note(KafkaError(KafkaError._TRANSPORT))
-    for _ in range(3):
-        admin.settled(lambda *_: None, (), "", learns=True)
-    assert len(refreshes) == 2
 
 
 def test_a_broker_that_refuses_the_login_fails_no_request_to_others(
