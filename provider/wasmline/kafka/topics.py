@@ -38,7 +38,7 @@ class TopicInfo:
 
 
 class Topics:
-    """The topics of a cluster. A method raises BrokerUnavailable without an answer within ``timeout`` seconds."""
+    """The topics of a cluster. A method raises BrokerUnavailable if a request has no answer in ``timeout`` seconds."""
 
     def __init__(self, config: KafkaConfig, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
         self._servers = config.bootstrap_servers
