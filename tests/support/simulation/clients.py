@@ -620,6 +620,8 @@ def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
 class MemoryAdmin(Client):
     """An admin client, whose answers are there at once, or once a request has waited in vain."""
 
+    has_answer = True
+
     def poll(self, timeout: float = -1) -> int:
         return 0
 
