@@ -102,10 +102,10 @@ class BoundedAdminClient:
             try:
                 return ask(dict.fromkeys(passing, unsettled), attempts.begin())
             except BrokerUnavailable as error:
-                if not (error is unsettled or learns or renews) or attempts.are_over:
-                    raise
                 if renews and error is not unsettled:
                     self._renew()
+                if not (error is unsettled or learns or renews) or attempts.are_over:
+                    raise
                 time.sleep(RETRY_INTERVAL_S)
                 outdated = learns
 
