@@ -1,4 +1,8 @@
-"""Calls in daemon threads, which may never return."""
+"""Calls in daemon threads, which may never return.
+
+A call of confluent-kafka that may fail while an exception is handled is made in one, too: an error of the client keeps
+the exception that its own thread handles, and the variables of all its frames, for ever.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +62,7 @@ class BackgroundCall(Generic[T]):
 def call_each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
     """Call for all names in parallel, and return the results, or raise the error of one.
 
-    Each in a thread, also a single one: an error of confluent-kafka would keep the exception that is handled in this
-    one, and its frames, for ever.
+    Each in a thread, also a single one: the caller may be handling an exception.
     """
     calls = {name: BackgroundCall(partial(call, name)) for name in names}
     return {name: each.result() for name, each in calls.items()}

@@ -83,8 +83,8 @@ class OffsetRenewer:
             self.interval_s, self._is_interval_known = self.interval(), True
         except WasmlineError as error:
             logger.warning("for how long %s keeps progress is not known: %s", self._config.bootstrap_servers, error)
-        known = self.interval_s if self._is_interval_known else min(self.interval_s, RETRY_INTERVAL_S)
-        self._due = time.monotonic() + known
+        pause = self.interval_s if self._is_interval_known else min(self.interval_s, RETRY_INTERVAL_S)
+        self._due = time.monotonic() + pause
 
     def interval(self) -> float:
         """Return the seconds between two renewals."""

@@ -6,7 +6,7 @@ import math
 import time
 
 ATTEMPT_TIMEOUT_S = 3.0
-"""Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
+"""Seconds of the first attempt: a request to a broker that has died is neither answered nor failed."""
 
 ATTEMPT_GROWTH = 1.5
 """How much longer the next attempt may take than one without an answer: a slow cluster answers a later one."""

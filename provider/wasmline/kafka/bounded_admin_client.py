@@ -49,10 +49,9 @@ class BoundedAdminClient:
         self.servers = config.bootstrap_servers
         self.timeout = timeout
         self._config = config
-        self._errors = _ConnectionErrors()
         self._has_answer = False
         """Whether a broker has ever answered a client before this one."""
-        self.client = self._connect(self._errors)
+        self.client, self._errors = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
         """Return the result of ``answer``; ``codes`` maps error codes to the errors to raise.
@@ -130,10 +129,10 @@ class BoundedAdminClient:
 
         return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
 
-    def _connect(self, errors: _ConnectionErrors) -> ReconnectingAdminClient:
+    def _connect(self) -> tuple[ReconnectingAdminClient, _ConnectionErrors]:
+        errors = _ConnectionErrors()  # no cycle with its method keeps the client's threads alive after it
         with translate_errors(self.servers):
-            # A method of another object: no cycle keeps the client's threads alive after it.
-            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=errors.note)})
+            return ReconnectingAdminClient({**ADMIN_SETTINGS, **self._config.client(error_cb=errors.note)}), errors
 
     def _has_lost_connection(self) -> bool:
         """Return whether the client has lost a connection, or found none, since the last refresh."""
@@ -149,14 +148,12 @@ class BoundedAdminClient:
         if _is_answered(self.client, attempts.begin()):
             self._errors.are_new = False
             return
-        errors = _ConnectionErrors()
-        client = self._connect(errors)
+        client, errors = self._connect()
         if _is_answered(client, attempts.begin()):
             self._use(client, errors)
 
     def _renew(self) -> None:
-        errors = _ConnectionErrors()
-        self._use(self._connect(errors), errors)
+        self._use(*self._connect())
 
     def _use(self, client: ReconnectingAdminClient, errors: _ConnectionErrors) -> None:
         self._has_answer = self._has_answer or self.client.has_answer

@@ -140,8 +140,8 @@ class ReconnectingProducer(ReconnectingClient, Producer):
     def discard(self) -> None:
         """Drop the records that are not written yet, and tell the callbacks of all so.
 
-        The client refers to these until then, and they to what uses it: no garbage collector sees that cycle. Another
-        thread does it: confluent-kafka's error would keep the exception that is handled in this one, and its frames.
+        The client refers to these until then, and they to what uses it: no garbage collector sees that cycle. Callers
+        may be handling an exception.
         """
         BackgroundCall(self._discard).result()
 

@@ -59,8 +59,7 @@ def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT
 def abort_transaction(client: Producer, timeout: float) -> bool:
     """Abort the client's open transaction. Return False where the client is still at an earlier call.
 
-    What else fails is left to the next fence of its id, or to the coordinator. In another thread: confluent-kafka's
-    error would keep the exception that is handled in this one, and all its frames, for ever.
+    What else fails is left to the next fence of its id, or to the coordinator. For callers that handle an exception.
     """
 
     def abort() -> bool:
