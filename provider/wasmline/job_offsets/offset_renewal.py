@@ -76,7 +76,7 @@ class OffsetRenewer:
                 )
         except WasmlineError as error:
             logger.warning("the renewal of the progress of job %s is postponed: %s", job.job, error)
-            self._due = time.monotonic() + RETRY_INTERVAL_S
+            self._due = time.monotonic() + min(self.interval_s, RETRY_INTERVAL_S)
             return
         self._is_renewed = False
         try:
@@ -87,10 +87,9 @@ class OffsetRenewer:
         self._due = time.monotonic() + pause
 
     def interval(self) -> float:
-        """Return the seconds between two renewals."""
+        """Return the seconds between two renewals: as before where the brokers do not tell the retention."""
         retention = self._groups.retention_s()
-        longest = self._max_interval_s
-        return longest if retention is None else min(longest, retention / RENEWALS_PER_RETENTION)
+        return self.interval_s if retention is None else min(self._max_interval_s, retention / RENEWALS_PER_RETENTION)
 
 
 def renew_offsets(

@@ -15,6 +15,7 @@ from wasmline.job_offsets import offset_renewal
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
 from wasmline.kafka.consumer_group_offsets import RENEWAL_CLIENT
+from wasmline.local.process import wait_until
 from wasmline.offset_maps import codec
 from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import guest
@@ -77,19 +78,25 @@ def test_progress_is_renewed_again_while_the_brokers_retention_cannot_be_read(
         assert commits(harness.config, harness.job.group) == begun + count
 
 
+@pytest.mark.parametrize(
+    "later", [BrokerUnavailable("no answer", bootstrap_servers="nowhere:1"), None], ids=["silent", "untold"]
+)
 def test_progress_whose_retention_was_read_once_is_renewed_by_that_while_it_cannot_be_read(
-    harnesses: Harnesses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harnesses: Harnesses,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    later: BrokerUnavailable | None,
 ) -> None:
     harness = harnesses()
-    answers: list[float | BrokerUnavailable] = [400.0, BrokerUnavailable("no answer", bootstrap_servers="nowhere:1")]
+    answers: list[float | BrokerUnavailable | None] = [400.0, later]
     ConsumerGroups(harness.config).commit_offsets(harness.job.group, {TopicPartition(harness.topic, 0): 3})
     begun = commits(harness.config, harness.job.group)
 
-    def read(_: ConsumerGroups) -> float:
+    def read(_: ConsumerGroups) -> float | None:
         answer = answers.pop(0)
-        if isinstance(answer, float):
-            return answer
-        raise answer
+        if isinstance(answer, BrokerUnavailable):
+            raise answer
+        return answer
 
     monkeypatch.setattr(ConsumerGroups, "retention_s", read)
     monkeypatch.setattr(offset_renewal, "RETRY_INTERVAL_S", 0)
@@ -101,6 +108,26 @@ def test_progress_whose_retention_was_read_once_is_renewed_by_that_while_it_cann
     assert commits(harness.config, harness.job.group) == begun + 2
     assert (answers, renewer.interval_s) == ([], 100.0)
     assert [each for each in caplog.messages if "postponed" in each] == []
+
+
+def test_a_renewal_that_failed_is_repeated_before_progress_that_is_kept_briefly_expires(
+    harnesses: Harnesses, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = harnesses()
+    monkeypatch.setattr(ConsumerGroups, "retention_s", lambda _: 1.0)
+    renewer = offset_renewal.OffsetRenewer(harness.config, harness.topic)
+    renewer.renew_if_due(harness.job, [0])
+
+    def fail(*_: object, **__: object) -> None:
+        raise BrokerUnavailable("no answer", bootstrap_servers="nowhere:1")
+
+    monkeypatch.setattr(offset_renewal, "renew_offsets", fail)
+
+    def postponed() -> int:
+        renewer.renew_if_due(harness.job, [0])
+        return sum("postponed" in each for each in caplog.messages)
+
+    assert wait_until(lambda: postponed() >= 2, 10.0)
 
 
 def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(harnesses: Harnesses) -> None:
