@@ -57,6 +57,7 @@ class BackgroundCall(Generic[T]):
             self._error = error
         finally:
             self._done.set()
+            del self  # the frames of an error that nobody takes
 
 
 def call_each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:

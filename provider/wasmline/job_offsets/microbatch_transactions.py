@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple
@@ -132,11 +132,13 @@ class BatchTransactions:
         }
         with translate_errors(self._config.bootstrap_servers, codes):
             reader = self._reader = self._reader or detached_consumer(self._config, self._group)
-            try:
-                client, progress = self._fence_and_read(name, partitions, reader)
-            except HangingTransactionEnded:
+            opened = None
+            with suppress(HangingTransactionEnded):
+                opened = self._fence_and_read(name, partitions, reader)
+            if opened is None:
                 self.hangs.update(each.partition for each in partitions)
-                client, progress = self._fence_and_read(name, partitions, reader)
+                opened = self._fence_and_read(name, partitions, reader)
+            client, progress = opened
             client.begin_transaction()
         return BatchTransaction(self, self._config, partitions, progress, client, reader, self._offset_store)
 
@@ -252,12 +254,12 @@ class BatchTransaction:
         if error is None:
             self._transactions.ready(self._partitions)
             return
-        try:
-            self._client.discard()
-            if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._client.fatal_error():
-                self._transactions.fence(self._partitions)
-        finally:
-            self._transactions.close()
+        with closing(self._transactions):
+            try:
+                self._client.discard()
+            finally:
+                if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._client.fatal_error():
+                    self._transactions.fence(self._partitions)
 
     @property
     def _name(self) -> str:
@@ -275,6 +277,6 @@ class BatchTransaction:
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() in FENCED_CODES:
-                text = f"another attempt has taken over {self._name}; nothing of this one was committed"
+                text = f"another attempt has taken over {self._name}, and goes on from what is committed"
                 raise ProducerFenced(text) from exception
             raise delivery_error(self._config, f"an output topic of {self._name}", error) from exception

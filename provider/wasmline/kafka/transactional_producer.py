@@ -29,6 +29,9 @@ CLIENT_WARM_UP_S = 0.08
 ANSWER_MARGIN_S = 1.0
 """Seconds after a limit in which a client itself reports that it got no answer, or its reason to retry."""
 
+ABORT_UNKNOWN_CODES = (KafkaError._CONFLICT, KafkaError._TIMED_OUT)
+"""Errors of an abort that may not have happened: the client is still at an earlier call, or has no answer."""
+
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
@@ -57,16 +60,17 @@ def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT
 
 
 def abort_transaction(client: Producer, timeout: float) -> bool:
-    """Abort the client's open transaction. Return False where the client is still at an earlier call.
+    """Abort the client's open transaction. Return False where it may still be open: a fence of its id ends it.
 
-    What else fails is left to the next fence of its id, or to the coordinator. For callers that handle an exception.
+    For callers that handle an exception.
     """
 
     def abort() -> bool:
         try:
             client.abort_transaction(timeout)
         except KafkaException as error:
-            return bool(error.args[0].code() != KafkaError._CONFLICT)
+            reason = error.args[0]
+            return not (reason.retriable() or reason.code() in ABORT_UNKNOWN_CODES)
         return True
 
     aborting = BackgroundCall(abort)

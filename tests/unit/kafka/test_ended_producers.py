@@ -21,7 +21,7 @@ from wasmline.consumer.backends.kafka.sink import KafkaSink
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.backends.kafka.transactions import KafkaTransactions, OpenTransactionalId
 from wasmline.errors import BrokerUnavailable, NotAuthorized, ProducerFenced, WasmlineError
-from wasmline.job_offsets import batch_outputs
+from wasmline.job_offsets import batch_outputs, microbatch_transactions
 from wasmline.job_offsets.batch_outputs import BatchOutputs
 from wasmline.job_offsets.exactly_once_task import outputs_and_topics
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
@@ -149,6 +149,44 @@ def test_a_micro_batch_whose_producer_has_ended_is_told_why_however_slow_its_cli
 
     with pytest.raises(WasmlineError, match="not valid in state Ready"):
         write()
+
+
+def test_a_micro_batch_whose_abort_is_not_answered_ends_its_transaction_by_a_fence(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fences = list[Sequence[TopicPartition]]()
+    monkeypatch.setattr(microbatch_transactions, "ABORT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(BatchTransactions, "fence", lambda _, partitions: fences.append(partitions))
+
+    def fail(*, is_answered: bool) -> None:
+        with (
+            closing(BatchTransactions(cluster.config, "group", "prefix", {})) as transactions,
+            transactions.open([TopicPartition(TOPIC, 0)]) as transaction,
+        ):
+            transaction.write(*outputs_and_topics(OUTPUTS))
+            assert transaction._client.flush(DENIAL_S) == 0
+            if not is_answered:
+                cluster.ignore(END_TXN)
+            raise ValueError("the guest is broken")
+
+    for is_answered in (True, False):
+        with pytest.raises(ValueError, match="broken"):
+            fail(is_answered=is_answered)
+    assert fences == [[TopicPartition(TOPIC, 0)]]
+
+
+def test_a_micro_batch_that_is_interrupted_while_it_ends_aborts_its_transaction(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: ReconnectingProducer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReconnectingProducer, "discard", interrupt)
+    transactions = BatchTransactions(cluster.config, "group", "prefix", {})
+    transaction = transactions.open([TopicPartition(TOPIC, 0)])
+    with pytest.raises(KeyboardInterrupt), transaction:
+        raise ValueError("the guest is broken")
+    transaction._client.begin_transaction()  # refused while one is open
 
 
 def test_the_client_of_a_writer_that_could_not_abort_is_freed(
