@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from wasmline.background_call import BackgroundCall
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.attempts import Attempts
@@ -27,8 +28,8 @@ REQUEST_TIMEOUT_S = 15.0
 
 POLL_INTERVAL_S = 0.1
 
-RETRY_INTERVAL_S = 0.02
-"""Seconds until a cluster in a transient state is asked again."""
+RETRY_INTERVAL_S, MAX_RETRY_INTERVAL_S = 0.02, 0.5
+"""Seconds until a cluster in a transient state is asked again, at first and at most: each time twice as long."""
 
 COORDINATOR_REQUEST_TIMEOUT_S = 3_600.0
 """Timeout of requests to a group's coordinator, longer than the client lives. After a request has timed out in
@@ -43,7 +44,7 @@ PERMANENT_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 class BoundedAdminClient:
-    """Waits for the client's answers. ``client`` is the admin client, alive for as long as this object."""
+    """Waits for the client's answers; for one thread. ``client`` is the admin client, which a request may replace."""
 
     def __init__(self, config: KafkaConfig, timeout: float) -> None:
         self.servers = config.bootstrap_servers
@@ -53,11 +54,11 @@ class BoundedAdminClient:
         """Whether a broker has ever answered a client before this one."""
         self.client, self._errors = self._connect()
 
-    def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
+    def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float) -> T:
         """Return the result of ``answer``; ``codes`` maps error codes to the errors to raise.
 
-        Raises BrokerUnavailable without an answer in time, the client's or ``limit`` seconds, and KafkaError as soon as
-        the cluster refuses the connection.
+        Raises BrokerUnavailable without an answer within ``limit`` seconds, and KafkaError as soon as the cluster
+        refuses the connection.
         """
         deadline = time.monotonic() + limit
         while True:
@@ -71,7 +72,7 @@ class BoundedAdminClient:
             except TimeoutError:
                 trouble = self._passing_trouble()
                 if time.monotonic() > deadline:
-                    text = f"{self.servers} did not answer within {limit:.0f} s"
+                    text = f"{self.servers} did not answer in time"
                     text += f". Last error: {trouble.str()}" if trouble else ""
                     raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
 
@@ -95,6 +96,7 @@ class BoundedAdminClient:
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         attempts = Attempts(self.timeout)
         outdated = learns and self._has_lost_connection()
+        pause = RETRY_INTERVAL_S
         while True:
             if outdated:
                 self._refresh(attempts)
@@ -104,8 +106,11 @@ class BoundedAdminClient:
                 if renews and error is not unsettled:
                     self._renew()
                 if not (error is unsettled or learns or renews) or attempts.are_over:
+                    if error is unsettled and (trouble := self._trouble()) is not None:
+                        raise self._explained(error, trouble) from error
                     raise
-                time.sleep(RETRY_INTERVAL_S)
+                time.sleep(pause)
+                pause = min(MAX_RETRY_INTERVAL_S, 2 * pause)
                 outdated = learns
 
     def brokers(self) -> list[int]:
@@ -116,9 +121,12 @@ class BoundedAdminClient:
         """
 
         def ask(codes: Codes, limit: float) -> list[int]:
+            asking = BackgroundCall(partial(self.client.list_topics_once, None, limit))
             try:
+                while not asking.wait(POLL_INTERVAL_S):
+                    self._passing_trouble()
                 with translate_errors(self.servers, codes):
-                    found = sorted(self.client.list_topics_once(None, limit).brokers)
+                    found = sorted(asking.result().brokers)
             except BrokerUnavailable as error:
                 if (trouble := self._passing_trouble()) is None:
                     raise
@@ -143,10 +151,13 @@ class BoundedAdminClient:
         """Read the cluster's metadata; where no broker answers, with a new client, which stays if it gets an answer.
 
         The old one would ask the same silent broker again, for as long as that is connected. But it knows brokers that
-        are not in ``bootstrap.servers``.
+        are not in ``bootstrap.servers``. Raises KafkaError where the cluster refuses the connection.
         """
+        self._passing_trouble()
         if _is_answered(self.client, attempts.begin()):
             self._errors.are_new = False
+            return
+        if attempts.are_over:
             return
         client, errors = self._connect()
         if _is_answered(client, attempts.begin()):

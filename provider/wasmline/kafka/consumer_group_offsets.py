@@ -153,7 +153,7 @@ class ConsumerGroups:
         def ask(_: Codes, limit: float) -> float | None:
             broker = ConfigResource(ConfigResource.Type.BROKER, str(self._admin.brokers()[0]))
             answers = self._admin.client.describe_configs([broker], request_timeout=limit)
-            minutes = self._admin.result(answers[broker]).get("offsets.retention.minutes")
+            minutes = self._admin.result(answers[broker], limit=limit).get("offsets.retention.minutes")
             return 60.0 * float(minutes.value) if minutes and minutes.value else None
 
         try:

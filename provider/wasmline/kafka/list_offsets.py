@@ -48,7 +48,7 @@ def list_topic_offsets(
         found = {}
         for each, answer in answers.items():
             with suppress(*skipped):
-                found[each.topic, each.partition] = admin.result(answer, known).offset
+                found[each.topic, each.partition] = admin.result(answer, known, limit=limit).offset
         if OFFSET_INVALID in found.values():  # no error: the leader that the client knows did not answer in time
             raise unsettled[KafkaError.LEADER_NOT_AVAILABLE]
         return found

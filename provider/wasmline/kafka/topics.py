@@ -62,27 +62,56 @@ class Topics:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
         exists = KafkaFailed(f"topic {name} exists already on {self._servers}")
 
-        def ask(codes: Codes, _: float) -> None:
-            answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
+        def ask(codes: Codes, limit: float) -> None:
+            answers = self._admin.client.create_topics([topic], request_timeout=limit)
             denied = denied_errors(self._servers, topic=name)
-            self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **denied, **codes})
+            known = {KafkaError.TOPIC_ALREADY_EXISTS: exists, **denied, **codes}
+            self._admin.result(answers[name], known, limit=limit)
 
         self._admin.brokers()  # a client that was told of none waits for a controller until its time is over
         # A broker counts for replicas only some time after its start.
         too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
         try:
-            self._admin.settled(ask, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few, learns=True)
+            self._change(ask, exists, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few)
         except KafkaFailed as error:
             if not (exist_ok and error is exists):
                 raise
         self._until(lambda: self.exists(name), f"topic {name} does not exist yet")
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete topics with their records and return once they are gone. Raises TopicNotFound."""
-        answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
-        for name, answer in answers.items():
-            self._admin.result(answer, self._codes(name))
-            self._until(partial(self._is_gone, name), f"topic {name} still exists")
+        """Delete topics with their records, one by one, and return once they are gone. Raises TopicNotFound."""
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        known = self._codes(name)
+
+        def ask(_: Codes, limit: float) -> None:
+            answers = self._admin.client.delete_topics([name], request_timeout=limit)
+            self._admin.result(answers[name], known, limit=limit)
+
+        self._change(ask, known[KafkaError.UNKNOWN_TOPIC_OR_PART])
+        self._until(partial(self._is_gone, name), f"topic {name} still exists")
+
+    def _change(
+        self, ask: Callable[[Codes, float], None], done: WasmlineError, passing: Collection[int] = (), state: str = ""
+    ) -> None:
+        """Repeat a request as ``BoundedAdminClient.settled`` does. ``done`` is the error of one that has been carried
+        out: none after an attempt without an answer, which may have been."""
+        may_be_done = False
+
+        def ask_again(codes: Codes, limit: float) -> None:
+            nonlocal may_be_done
+            try:
+                ask(codes, limit)
+            except BrokerUnavailable as error:
+                may_be_done = may_be_done or error not in codes.values()
+                raise
+            except WasmlineError as error:
+                if error is not done or not may_be_done:
+                    raise
+
+        self._admin.settled(ask_again, passing, state, learns=True)
 
     def exists(self, name: str) -> bool:
         """Return whether there is a topic of that name."""
@@ -108,7 +137,7 @@ class Topics:
             found = {}
             for name in names:
                 with suppress(TopicNotFound):
-                    found[name] = self._admin.result(answers[name], self._codes(name))
+                    found[name] = self._admin.result(answers[name], self._codes(name), limit=limit)
             return found
 
         return {name: _topic_info(name, each) for name, each in self._admin.settled(ask, (), "", learns=True).items()}
@@ -141,15 +170,15 @@ class Topics:
         def ask(_: Codes, limit: float) -> dict[str, dict[str, str] | None]:
             asked = list(resources.values())
             answers = self._admin.client.describe_configs(asked, request_timeout=limit)
-            return {name: self._settings(name, answers[resource]) for name, resource in resources.items()}
+            return {name: self._settings(name, answers[resource], limit) for name, resource in resources.items()}
 
         return self._admin.settled(ask, (), "", learns=True)
 
-    def _settings(self, name: str, answer: Future[Any]) -> dict[str, str] | None:
+    def _settings(self, name: str, answer: Future[Any], limit: float) -> dict[str, str] | None:
         hidden = KafkaFailed(f"this client is not permitted to read the settings of topic {name}")
         codes = {**self._codes(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
         try:
-            return {key: each.value for key, each in self._admin.result(answer, codes).items()}
+            return {key: each.value for key, each in self._admin.result(answer, codes, limit=limit).items()}
         except KafkaFailed as error:
             if error is not hidden:
                 raise

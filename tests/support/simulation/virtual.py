@@ -136,7 +136,10 @@ class Runtime:
                     if not self.advance([OUTSIDE.run], 1):
                         raise RuntimeError("the history itself waits for ever")
                 return True
-            self.pass_time(until - self.seconds)
+            while not ready() and self.seconds < until and self.advance([OUTSIDE.run], 1):
+                pass
+            if not ready():
+                self.pass_time(until - self.seconds)
             return ready()
         self._switch(actor, ready, until)
         return ready()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from threading import Timer
+from functools import partial
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from support.mock_cluster import FETCH, METADATA, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
-from wasmline.errors import BrokerUnavailable
+from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka import KafkaConfig, Topics, attempts, produce_all, producer
 from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S, Attempts
@@ -269,8 +270,68 @@ def test_an_error_without_more_to_say_keeps_its_own_cause(cluster: MockCluster) 
     answer, cause = Future[None](), KafkaException(KafkaError(KafkaError._TIMED_OUT))
     answer.set_exception(cause)
     with pytest.raises(BrokerUnavailable) as raised:
-        BoundedAdminClient(cluster.config, TIMEOUT_S).result(answer)
+        BoundedAdminClient(cluster.config, TIMEOUT_S).result(answer, limit=TIMEOUT_S)
     assert raised.value.__cause__ is cause
+
+
+def test_a_request_ends_although_its_client_was_replaced(cluster: MockCluster) -> None:
+    """librdkafka drops the requests of a client that nobody refers to."""
+    admin = BoundedAdminClient(cluster.config, TIMEOUT_S)
+    assert admin.brokers() == [1]
+    cluster.silence(1)
+    wanted = {TopicPartition(TOPIC, 0): OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
+    (answer,) = admin.client.list_offsets(wanted, request_timeout=1).values()
+    with pytest.raises(TimeoutError):
+        answer.result(0.3)  # until it is sent
+    admin._renew()
+    with pytest.raises(BrokerUnavailable, match="did not answer in time"):
+        admin.result(answer, limit=1.0)
+    assert not answer.done()
+
+
+def test_a_cluster_that_refuses_the_login_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin, is_over, asked = BoundedAdminClient(KafkaConfig(NOBODY), TIMEOUT_S), Event(), list[object]()
+
+    def hang(*arguments: object) -> None:
+        asked.append(arguments)
+        is_over.wait(TIMEOUT_S)
+
+    monkeypatch.setattr(admin.client, "poll", lambda _: 0)  # which would add that nobody is there
+    monkeypatch.setattr(admin.client, "list_topics_once", hang)
+    Timer(0.2, partial(admin._errors.note, KafkaError(KafkaError._AUTHENTICATION))).start()
+    with pytest.raises(KafkaFailed, match="refused the connection"):
+        admin.brokers()
+    with pytest.raises(KafkaFailed, match="refused the connection"):  # before any refresh
+        admin.settled(lambda *_: None, (), "", learns=True)
+    assert (len(asked), is_over.is_set()) == (1, False)
+    is_over.set()
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_a_refusal_that_comes_at_once_is_not_asked_for_all_the_time(cluster: MockCluster, renews: bool) -> None:
+    admin, asked = BoundedAdminClient(cluster.config, 2.0), list[object]()
+    code = KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+
+    def refuse(codes: Mapping[int, WasmlineError], _: float) -> None:
+        asked.append(codes)
+        raise BrokerUnavailable("at once", bootstrap_servers="any:1") if renews else codes[code]
+
+    with pytest.raises(BrokerUnavailable, match="at once"):
+        admin.settled(refuse, (code,), "at once", renews=renews)
+    assert len(asked) < 12
+
+
+def test_a_state_that_does_not_pass_is_told_with_the_last_error_of_a_connection(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, code = BoundedAdminClient(cluster.config, 0.5), KafkaError.LEADER_NOT_AVAILABLE
+    admin._errors.note(KafkaError(KafkaError._TRANSPORT, "its advertised listener refuses"))
+
+    def refuse(codes: Mapping[int, WasmlineError], _: float) -> None:
+        raise codes[code]
+
+    with pytest.raises(BrokerUnavailable, match="no leader Last error: its advertised listener refuses"):
+        admin.settled(refuse, (code,), "no leader")
 
 
 def test_why_no_broker_answered_is_said() -> None:
