@@ -258,8 +258,13 @@ class BatchTransaction:
             try:
                 self._client.discard()
             finally:
-                if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._client.fatal_error():
+                if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._is_fenced:
                     self._transactions.fence(self._partitions)
+
+    @property
+    def _is_fenced(self) -> bool:
+        reason = self._client.fatal_error()
+        return reason is not None and reason.code() in FENCED_CODES
 
     @property
     def _name(self) -> str:
@@ -277,6 +282,6 @@ class BatchTransaction:
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() in FENCED_CODES:
-                text = f"another attempt has taken over {self._name}, and goes on from what is committed"
+                text = f"another producer has fenced this attempt at {self._name}; what is committed stands"
                 raise ProducerFenced(text) from exception
             raise delivery_error(self._config, f"an output topic of {self._name}", error) from exception

@@ -25,9 +25,14 @@ class Attempts:
         self._due = math.inf
 
     @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    @property
     def are_over(self) -> bool:
         """Whether no time is left."""
-        return time.monotonic() >= self._deadline
+        return not self.left
 
     def begin(self) -> float:
         """Return the seconds of the next attempt."""

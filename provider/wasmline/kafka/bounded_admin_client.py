@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from wasmline.background_call import BackgroundCall
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.attempts import Attempts
@@ -51,7 +49,7 @@ class BoundedAdminClient:
         self.timeout = timeout
         self._config = config
         self._has_answer = False
-        """Whether a broker has ever answered a client before this one."""
+        """Whether a broker has answered a request, or a client before this one."""
         self.client, self._errors = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float) -> T:
@@ -60,7 +58,7 @@ class BoundedAdminClient:
         Raises BrokerUnavailable without an answer within ``limit`` seconds, and KafkaError as soon as the cluster
         refuses the connection.
         """
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + limit + POLL_INTERVAL_S  # after the client's own, which says more
         while True:
             try:
                 with translate_errors(self.servers, codes):
@@ -68,13 +66,11 @@ class BoundedAdminClient:
             except BrokerUnavailable as error:
                 if error in (codes or {}).values() or (trouble := self._trouble()) is None:
                     raise
-                raise self._explained(error, trouble) from error
+                raise self._explained(str(error), trouble) from error
             except TimeoutError:
                 trouble = self._passing_trouble()
                 if time.monotonic() > deadline:
-                    text = f"{self.servers} did not answer in time"
-                    text += f". Last error: {trouble.str()}" if trouble else ""
-                    raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
+                    raise self._explained(f"{self.servers} did not answer in time.", trouble) from None
 
     def settled(
         self,
@@ -101,36 +97,37 @@ class BoundedAdminClient:
             if outdated:
                 self._refresh(attempts)
             try:
-                return ask(dict.fromkeys(passing, unsettled), attempts.begin())
+                answer = ask(dict.fromkeys(passing, unsettled), attempts.begin())
             except BrokerUnavailable as error:
                 if renews and error is not unsettled:
                     self._renew()
                 if not (error is unsettled or learns or renews) or attempts.are_over:
-                    if error is unsettled and (trouble := self._trouble()) is not None:
-                        raise self._explained(error, trouble) from error
+                    if error is unsettled and self._has_lost_connection():
+                        raise self._explained(f"{state}.", self._errors.last) from error
                     raise
-                time.sleep(pause)
+                time.sleep(min(pause, attempts.left))
                 pause = min(MAX_RETRY_INTERVAL_S, 2 * pause)
                 outdated = learns
+            else:
+                self._has_answer = True
+                return answer
 
-    def brokers(self) -> list[int]:
+    def brokers(self, topic: str | None = None) -> list[int]:
         """Return the numbers of the brokers that are up. Raises BrokerUnavailable.
 
-        DescribeCluster is not used: librdkafka aborts the process over its answer while every broker is fenced, as the
-        only one is for a while after it was killed.
+        ``topic``: the only one whose metadata is asked for, in place of all. DescribeCluster is not used: librdkafka
+        aborts the process over its answer while every broker is fenced, as the only one is for a while after it was
+        killed.
         """
 
         def ask(codes: Codes, limit: float) -> list[int]:
-            asking = BackgroundCall(partial(self.client.list_topics_once, None, limit))
             try:
-                while not asking.wait(POLL_INTERVAL_S):
-                    self._passing_trouble()
                 with translate_errors(self.servers, codes):
-                    found = sorted(asking.result().brokers)
+                    found = sorted(self.client.list_topics_once(topic, limit).brokers)
             except BrokerUnavailable as error:
                 if (trouble := self._passing_trouble()) is None:
                     raise
-                raise self._explained(error, trouble) from error
+                raise self._explained(str(error), trouble) from error
             if not found:
                 raise codes[KafkaError._PARTIAL]
             return found
@@ -153,10 +150,10 @@ class BoundedAdminClient:
         The old one would ask the same silent broker again, for as long as that is connected. But it knows brokers that
         are not in ``bootstrap.servers``. Raises KafkaError where the cluster refuses the connection.
         """
-        self._passing_trouble()
         if _is_answered(self.client, attempts.begin()):
             self._errors.are_new = False
             return
+        self._passing_trouble()
         if attempts.are_over:
             return
         client, errors = self._connect()
@@ -170,8 +167,10 @@ class BoundedAdminClient:
         self._has_answer = self._has_answer or self.client.has_answer
         self.client, self._errors = client, errors
 
-    def _explained(self, error: BrokerUnavailable, trouble: KafkaError) -> BrokerUnavailable:
-        return BrokerUnavailable(f"{error} Last error: {trouble.str()}", bootstrap_servers=self.servers)
+    def _explained(self, text: str, trouble: KafkaError | None) -> BrokerUnavailable:
+        if trouble is not None:
+            text += f" Last error: {trouble.str()}"
+        return BrokerUnavailable(text, bootstrap_servers=self.servers)
 
     def _passing_trouble(self) -> KafkaError | None:
         """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection: no broker has

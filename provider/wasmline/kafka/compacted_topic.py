@@ -281,7 +281,7 @@ class CompactedTopic:
             {"enable.partition.eof": "true", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "50"},
         )
         admin = BoundedAdminClient(self._config, REQUEST_TIMEOUT_S)
-        admin.brokers()  # a client that has not found its brokers may block its caller for seconds
+        admin.brokers(self._topic)  # a client that has not found its brokers may block its caller for seconds
         consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
         self._begin(consumer)
         self._clients = consumer, admin

@@ -143,9 +143,7 @@ class ReconnectingProducer(ReconnectingClient, Producer):
         The client refers to these until then, and they to what uses it: no garbage collector sees that cycle. Callers
         may be handling an exception.
         """
-        discarding = BackgroundCall(self._discard)
-        if discarding.wait(2 * DISCARD_TIMEOUT_S):  # a purge waits for threads that look a name up
-            discarding.result()
+        BackgroundCall(self._discard).result()
 
     def _discard(self) -> None:
         self.purge()

@@ -56,7 +56,8 @@ class Topics:
     ) -> None:
         """Create a topic and return once it can be used; ``replication`` None is the cluster's default.
 
-        An existing topic raises KafkaError, or with ``exist_ok`` is left unchanged.
+        An existing topic raises KafkaError, or with ``exist_ok`` is left unchanged. Where an answer is lost,
+        the request is made again, and may find the topic that it has created.
         """
         factor = -1 if replication is None else replication
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
@@ -72,46 +73,21 @@ class Topics:
         # A broker counts for replicas only some time after its start.
         too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
         try:
-            self._change(ask, exists, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few)
+            self._admin.settled(ask, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few, learns=True)
         except KafkaFailed as error:
             if not (exist_ok and error is exists):
                 raise
         self._until(lambda: self.exists(name), f"topic {name} does not exist yet")
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete topics with their records, one by one, and return once they are gone. Raises TopicNotFound."""
-        for name in names:
-            self._delete(name)
+        """Delete topics with their records and return once they are gone. Raises TopicNotFound.
 
-    def _delete(self, name: str) -> None:
-        known = self._codes(name)
-
-        def ask(_: Codes, limit: float) -> None:
-            answers = self._admin.client.delete_topics([name], request_timeout=limit)
-            self._admin.result(answers[name], known, limit=limit)
-
-        self._change(ask, known[KafkaError.UNKNOWN_TOPIC_OR_PART])
-        self._until(partial(self._is_gone, name), f"topic {name} still exists")
-
-    def _change(
-        self, ask: Callable[[Codes, float], None], done: WasmlineError, passing: Collection[int] = (), state: str = ""
-    ) -> None:
-        """Repeat a request as ``BoundedAdminClient.settled`` does. ``done`` is the error of one that has been carried
-        out: none after an attempt without an answer, which may have been."""
-        may_be_done = False
-
-        def ask_again(codes: Codes, limit: float) -> None:
-            nonlocal may_be_done
-            try:
-                ask(codes, limit)
-            except BrokerUnavailable as error:
-                may_be_done = may_be_done or error not in codes.values()
-                raise
-            except WasmlineError as error:
-                if error is not done or not may_be_done:
-                    raise
-
-        self._admin.settled(ask_again, passing, state, learns=True)
+        Where an answer is lost, this raises BrokerUnavailable: another attempt might delete a topic that was made anew.
+        """
+        answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
+        for name, answer in answers.items():
+            self._admin.result(answer, self._codes(name), limit=self._timeout)
+            self._until(partial(self._is_gone, name), f"topic {name} still exists")
 
     def exists(self, name: str) -> bool:
         """Return whether there is a topic of that name."""

@@ -29,9 +29,6 @@ CLIENT_WARM_UP_S = 0.08
 ANSWER_MARGIN_S = 1.0
 """Seconds after a limit in which a client itself reports that it got no answer, or its reason to retry."""
 
-ABORT_UNKNOWN_CODES = (KafkaError._CONFLICT, KafkaError._TIMED_OUT)
-"""Errors of an abort that may not have happened: the client is still at an earlier call, or has no answer."""
-
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
@@ -69,8 +66,7 @@ def abort_transaction(client: Producer, timeout: float) -> bool:
         try:
             client.abort_transaction(timeout)
         except KafkaException as error:
-            reason = error.args[0]
-            return not (reason.retriable() or reason.code() in ABORT_UNKNOWN_CODES)
+            return bool(error.args[0].code() == KafkaError._STATE)  # none is open
         return True
 
     aborting = BackgroundCall(abort)

@@ -15,12 +15,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, tho
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError, TopicNotFound
 from wasmline.kafka import CompactedTopic, ConsumerGroups, KafkaConfig, Topics, produce_all
+from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.local.server_properties import SMALL
@@ -67,47 +69,25 @@ def test_an_existing_topic_is_an_error_unless_it_may_exist(kafka: RunningKafka) 
     assert topics.describe(name).partitions == 2
 
 
-@pytest.mark.parametrize("exist_ok", [False, True])
-def test_a_topic_is_created_although_the_first_answer_is_lost(
-    kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch, exist_ok: bool
-) -> None:
-    topics, name = Topics(kafka.config), unique()
-    asked = lose_first_answer(topics, "create_topics", name, monkeypatch)
-    topics.create(name, 2, exist_ok=exist_ok)
-    assert (topics.describe(name).partitions, len(asked)) == (2, 2)
-    with pytest.raises(KafkaError, match=f"topic {name} exists already"):
-        topics.create(name, 2)
-
-
-def test_topics_are_deleted_although_the_first_answer_is_lost(
+def test_a_topic_is_asked_for_again_long_before_its_time_is_over(
     kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topics, names = Topics(kafka.config), [unique(), unique()]
-    for name in names:
-        topics.create(name, 1)
-    asked = lose_first_answer(topics, "delete_topics", names[0], monkeypatch)
-    topics.delete(names)
-    assert [topics.exists(name) for name in names] == [False] * 2
-    assert len(asked) == 3
-    with pytest.raises(TopicNotFound):
-        topics.delete(names)
+    topics, name, limits = Topics(kafka.config), unique(), list[float]()
+    create = topics._admin.client.create_topics
 
-
-def lose_first_answer(topics: Topics, kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Let the first request of a kind be carried out and its answer get lost; return the time limits of all."""
-    ask, limits = getattr(topics._admin.client, kind), list[float]()
-
-    def lossy(what: list[object], *, request_timeout: float) -> dict[str, Future[None]]:
+    def create_and_lose_first_answer(asked: list[NewTopic], *, request_timeout: float) -> dict[str, Future[None]]:
         limits.append(request_timeout)
-        answers: dict[str, Future[None]] = ask(what, request_timeout=request_timeout)
+        answers: dict[str, Future[None]] = create(asked, request_timeout=request_timeout)
         if len(limits) == 1:
             assert answers[name].result() is None
             answers[name] = Future()
-            answers[name].set_exception(KafkaException(Code(Code._TRANSPORT)))
+            answers[name].set_exception(KafkaException(Code(Code._TIMED_OUT)))
         return answers
 
-    monkeypatch.setattr(topics._admin.client, kind, lossy)
-    return limits
+    monkeypatch.setattr(topics._admin.client, "create_topics", create_and_lose_first_answer)
+    topics.create(name, 2, exist_ok=True)
+    assert topics.describe(name).partitions == 2
+    assert limits == [ATTEMPT_TIMEOUT_S] * 2
 
 
 def test_what_a_broker_refuses_is_reported_in_its_words(kafka: RunningKafka) -> None:

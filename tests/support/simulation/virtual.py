@@ -136,10 +136,7 @@ class Runtime:
                     if not self.advance([OUTSIDE.run], 1):
                         raise RuntimeError("the history itself waits for ever")
                 return True
-            while not ready() and self.seconds < until and self.advance([OUTSIDE.run], 1):
-                pass
-            if not ready():
-                self.pass_time(until - self.seconds)
+            self.pass_time(until - self.seconds)
             return ready()
         self._switch(actor, ready, until)
         return ready()

@@ -151,28 +151,40 @@ def test_a_micro_batch_whose_producer_has_ended_is_told_why_however_slow_its_cli
         write()
 
 
-def test_a_micro_batch_whose_abort_is_not_answered_ends_its_transaction_by_a_fence(
-    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "is_fenced"),
+    [
+        (KafkaError.NO_ERROR, False),
+        (None, True),
+        (KafkaError.UNKNOWN, True),
+        (KafkaError.INVALID_TXN_STATE, True),
+        (KafkaError.PRODUCER_FENCED, False),
+    ],
+    ids=["done", "not answered", "permanent", "fatal", "fenced"],
+)
+def test_the_transaction_of_a_micro_batch_that_could_not_abort_is_ended_by_a_fence(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: int | None, is_fenced: bool
 ) -> None:
     fences = list[Sequence[TopicPartition]]()
     monkeypatch.setattr(microbatch_transactions, "ABORT_TIMEOUT_S", 0.2)
     monkeypatch.setattr(BatchTransactions, "fence", lambda _, partitions: fences.append(partitions))
 
-    def fail(*, is_answered: bool) -> None:
+    def fail() -> None:
         with (
             closing(BatchTransactions(cluster.config, "group", "prefix", {})) as transactions,
             transactions.open([TopicPartition(TOPIC, 0)]) as transaction,
         ):
             transaction.write(*outputs_and_topics(OUTPUTS))
             assert transaction._client.flush(DENIAL_S) == 0
-            if not is_answered:
+            if code is None:
                 cluster.ignore(END_TXN)
+            else:
+                cluster.fail(END_TXN, code)
             raise ValueError("the guest is broken")
 
-    for is_answered in (True, False):
-        with pytest.raises(ValueError, match="broken"):
-            fail(is_answered=is_answered)
-    assert fences == [[TopicPartition(TOPIC, 0)]]
+    with pytest.raises(ValueError, match="broken"):
+        fail()
+    assert fences == [[TopicPartition(TOPIC, 0)]] * is_fenced
 
 
 def test_a_micro_batch_that_is_interrupted_while_it_ends_aborts_its_transaction(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from functools import partial
-from threading import Event, Timer
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # pu
 from support.mock_cluster import FETCH, METADATA, PRODUCE, TIMEOUT_S, TOPIC, MockCluster, lent_cluster
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka import KafkaConfig, Topics, attempts, produce_all, producer
+from wasmline.kafka import KafkaConfig, Topics, attempts, produce_all, producer, reconnecting_clients
 from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S, Attempts
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.detached_consumer import detached_consumer
@@ -274,37 +273,42 @@ def test_an_error_without_more_to_say_keeps_its_own_cause(cluster: MockCluster) 
     assert raised.value.__cause__ is cause
 
 
-def test_a_request_ends_although_its_client_was_replaced(cluster: MockCluster) -> None:
-    """librdkafka drops the requests of a client that nobody refers to."""
-    admin = BoundedAdminClient(cluster.config, TIMEOUT_S)
-    assert admin.brokers() == [1]
-    cluster.silence(1)
+def test_a_request_that_is_never_answered_ends_in_time(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka drops those of a client that is replaced meanwhile."""
+    admin = BoundedAdminClient(cluster.config, 0.5)
     wanted = {TopicPartition(TOPIC, 0): OffsetSpec.earliest()}  # type: ignore[no-untyped-call]
-    (answer,) = admin.client.list_offsets(wanted, request_timeout=1).values()
-    with pytest.raises(TimeoutError):
-        answer.result(0.3)  # until it is sent
-    admin._renew()
+    monkeypatch.setattr(admin.client, "list_offsets", lambda asked, **_: {each: Future[None]() for each in asked})
     with pytest.raises(BrokerUnavailable, match="did not answer in time"):
-        admin.result(answer, limit=1.0)
-    assert not answer.done()
+        list_offsets(admin, wanted)
 
 
-def test_a_cluster_that_refuses_the_login_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    admin, is_over, asked = BoundedAdminClient(KafkaConfig(NOBODY), TIMEOUT_S), Event(), list[object]()
+def test_a_cluster_that_refuses_the_login_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.2)
+    admin, asked = BoundedAdminClient(KafkaConfig(NOBODY), TIMEOUT_S), list[object]()
+    once = admin.client.list_topics_once
 
-    def hang(*arguments: object) -> None:
-        asked.append(arguments)
-        is_over.wait(TIMEOUT_S)
+    def counted(topic: str | None, limit: float) -> object:
+        asked.append(limit)
+        return once(topic, limit)
 
     monkeypatch.setattr(admin.client, "poll", lambda _: 0)  # which would add that nobody is there
-    monkeypatch.setattr(admin.client, "list_topics_once", hang)
-    Timer(0.2, partial(admin._errors.note, KafkaError(KafkaError._AUTHENTICATION))).start()
-    with pytest.raises(KafkaFailed, match="refused the connection"):
-        admin.brokers()
-    with pytest.raises(KafkaFailed, match="refused the connection"):  # before any refresh
-        admin.settled(lambda *_: None, (), "", learns=True)
-    assert (len(asked), is_over.is_set()) == (1, False)
-    is_over.set()
+    monkeypatch.setattr(admin.client, "list_topics_once", counted)
+    admin._errors.note(KafkaError(KafkaError._AUTHENTICATION))
+    for count in (1, 2):
+        with pytest.raises(KafkaFailed, match="refused the connection"):
+            admin.settled(lambda *_: None, (), "", learns=True)
+        assert len(asked) == count
+
+
+def test_a_refusal_after_an_answer_is_none_of_the_cluster_where_the_release_of_the_client_is_not_known(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnecting_clients, "_librdkafka", lambda: None)
+    admin, denial = BoundedAdminClient(cluster.config, TIMEOUT_S), KafkaError(KafkaError._AUTHENTICATION)
+    assert admin.brokers() == [1]
+    monkeypatch.setattr(admin.client, "poll", lambda _: 0)
+    admin._errors.note(denial)
+    assert admin._passing_trouble() == denial
 
 
 @pytest.mark.parametrize("renews", [False, True])
@@ -330,7 +334,7 @@ def test_a_state_that_does_not_pass_is_told_with_the_last_error_of_a_connection(
     def refuse(codes: Mapping[int, WasmlineError], _: float) -> None:
         raise codes[code]
 
-    with pytest.raises(BrokerUnavailable, match="no leader Last error: its advertised listener refuses"):
+    with pytest.raises(BrokerUnavailable, match=r"no leader\. Last error: its advertised listener refuses"):
         admin.settled(refuse, (code,), "no leader")
 
 
