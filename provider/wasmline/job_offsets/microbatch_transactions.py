@@ -18,7 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
-from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
+from wasmline.errors import BrokerUnavailable, Fenced, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.compiled_columns import compiled_columns
@@ -258,13 +258,13 @@ class BatchTransaction:
             try:
                 self._client.discard()
             finally:
-                if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._is_fenced:
+                if not abort_transaction(self._client, ABORT_TIMEOUT_S) and not self._is_replaced(error):
                     self._transactions.fence(self._partitions)
 
-    @property
-    def _is_fenced(self) -> bool:
+    def _is_replaced(self, error: BaseException) -> bool:
+        """Return whether a newer attempt is known, which a fence would end."""
         reason = self._client.fatal_error()
-        return reason is not None and reason.code() in FENCED_CODES
+        return isinstance(error, (Fenced, ProducerFenced)) or (reason is not None and reason.code() in FENCED_CODES)
 
     @property
     def _name(self) -> str:

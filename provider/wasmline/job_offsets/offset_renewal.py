@@ -27,7 +27,7 @@ RENEWALS_PER_RETENTION = 4
 """Minimum of renewals before the progress would expire."""
 
 RETRY_INTERVAL_S = 600.0
-"""Seconds until a failed renewal is retried, and between two while it is not known how often one is needed."""
+"""Maximum seconds until a failed renewal is retried, and between two while it is not known how often one is needed."""
 
 
 class OffsetRenewer:

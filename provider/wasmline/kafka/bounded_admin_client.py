@@ -49,7 +49,7 @@ class BoundedAdminClient:
         self.timeout = timeout
         self._config = config
         self._has_answer = False
-        """Whether a broker has answered a request, or a client before this one."""
+        """Whether a request has had a result, or a client before this one an answer."""
         self.client, self._errors = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float) -> T:
@@ -84,10 +84,10 @@ class BoundedAdminClient:
         """Repeat a request while the answer is one of the ``passing`` codes, and return the first other answer.
 
         ``ask`` takes these codes with their error, and the seconds of the attempt. Raises BrokerUnavailable with the
-        message ``state`` if they do not pass in time. With ``learns``, time-outs are retried as well, after a metadata
-        refresh, which also comes before the first request if a connection was lost: the client alone keeps using the
-        old leader or controller. With ``renews``, they are retried with a new client: the old one might carry out its
-        request late.
+        message ``state``, and the last error of a connection, if they do not pass in time. With ``learns``, time-outs
+        are retried as well, after a metadata refresh, which also comes before the first request if a connection was
+        lost: the client alone keeps using the old leader or controller. With ``renews``, they are retried with a new
+        client: the old one might carry out its request late.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         attempts = Attempts(self.timeout)
@@ -151,7 +151,7 @@ class BoundedAdminClient:
         are not in ``bootstrap.servers``. Raises KafkaError where the cluster refuses the connection.
         """
         if _is_answered(self.client, attempts.begin()):
-            self._errors.are_new = False
+            self._has_answer, self._errors.are_new = True, False
             return
         self._passing_trouble()
         if attempts.are_over:

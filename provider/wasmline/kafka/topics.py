@@ -56,14 +56,15 @@ class Topics:
     ) -> None:
         """Create a topic and return once it can be used; ``replication`` None is the cluster's default.
 
-        An existing topic raises KafkaError, or with ``exist_ok`` is left unchanged. Where an answer is lost,
-        the request is made again, and may find the topic that it has created.
+        An existing topic raises KafkaError, or with ``exist_ok`` is left unchanged. Where a connection is
+        lost before the answer, the request is made again, and may raise that of the topic that it has created.
         """
         factor = -1 if replication is None else replication
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
         exists = KafkaFailed(f"topic {name} exists already on {self._servers}")
 
         def ask(codes: Codes, limit: float) -> None:
+            limit = limit if exist_ok else self._timeout  # another attempt may find the topic that this one creates
             answers = self._admin.client.create_topics([topic], request_timeout=limit)
             denied = denied_errors(self._servers, topic=name)
             known = {KafkaError.TOPIC_ALREADY_EXISTS: exists, **denied, **codes}

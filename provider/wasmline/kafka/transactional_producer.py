@@ -57,7 +57,7 @@ def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT
 
 
 def abort_transaction(client: Producer, timeout: float) -> bool:
-    """Abort the client's open transaction. Return False where it may still be open: a fence of its id ends it.
+    """Abort the client's open transaction. Return whether that is done, or none was open; if not, a fence may end it.
 
     For callers that handle an exception.
     """

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, tho
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError, TopicNotFound
 from wasmline.kafka import CompactedTopic, ConsumerGroups, KafkaConfig, Topics, produce_all
 from wasmline.kafka.attempts import ATTEMPT_TIMEOUT_S
+from wasmline.kafka.bounded_admin_client import REQUEST_TIMEOUT_S
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.local.server_properties import SMALL
@@ -88,6 +89,8 @@ def test_a_topic_is_asked_for_again_long_before_its_time_is_over(
     topics.create(name, 2, exist_ok=True)
     assert topics.describe(name).partitions == 2
     assert limits == [ATTEMPT_TIMEOUT_S] * 2
+    topics.create(unique(), 1)  # for which an attempt of its own would exist already
+    assert limits[2:] == [REQUEST_TIMEOUT_S]
 
 
 def test_what_a_broker_refuses_is_reported_in_its_words(kafka: RunningKafka) -> None:

@@ -20,7 +20,7 @@ from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatc
 from wasmline.consumer.backends.kafka.sink import KafkaSink
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.backends.kafka.transactions import KafkaTransactions, OpenTransactionalId
-from wasmline.errors import BrokerUnavailable, NotAuthorized, ProducerFenced, WasmlineError
+from wasmline.errors import BrokerUnavailable, Fenced, NotAuthorized, ProducerFenced, WasmlineError
 from wasmline.job_offsets import batch_outputs, microbatch_transactions
 from wasmline.job_offsets.batch_outputs import BatchOutputs
 from wasmline.job_offsets.exactly_once_task import outputs_and_topics
@@ -152,18 +152,20 @@ def test_a_micro_batch_whose_producer_has_ended_is_told_why_however_slow_its_cli
 
 
 @pytest.mark.parametrize(
-    ("code", "is_fenced"),
+    ("error", "code", "is_fenced"),
     [
-        (KafkaError.NO_ERROR, False),
-        (None, True),
-        (KafkaError.UNKNOWN, True),
-        (KafkaError.INVALID_TXN_STATE, True),
-        (KafkaError.PRODUCER_FENCED, False),
+        (ValueError, KafkaError.NO_ERROR, False),
+        (ValueError, None, True),
+        (ValueError, KafkaError.UNKNOWN, True),
+        (ValueError, KafkaError.INVALID_TXN_STATE, True),
+        (ValueError, KafkaError.PRODUCER_FENCED, False),
+        (ProducerFenced, None, False),
+        (Fenced, None, False),
     ],
-    ids=["done", "not answered", "permanent", "fatal", "fenced"],
+    ids=["done", "not answered", "permanent", "fatal", "fenced", "fenced before", "a newer driver"],
 )
 def test_the_transaction_of_a_micro_batch_that_could_not_abort_is_ended_by_a_fence(
-    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, code: int | None, is_fenced: bool
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch, error: type[Exception], code: int | None, is_fenced: bool
 ) -> None:
     fences = list[Sequence[TopicPartition]]()
     monkeypatch.setattr(microbatch_transactions, "ABORT_TIMEOUT_S", 0.2)
@@ -180,9 +182,9 @@ def test_the_transaction_of_a_micro_batch_that_could_not_abort_is_ended_by_a_fen
                 cluster.ignore(END_TXN)
             else:
                 cluster.fail(END_TXN, code)
-            raise ValueError("the guest is broken")
+            raise Fenced("broken", job="job") if error is Fenced else error("broken")
 
-    with pytest.raises(ValueError, match="broken"):
+    with pytest.raises(error, match="broken"):
         fail()
     assert fences == [[TopicPartition(TOPIC, 0)]] * is_fenced
 
