@@ -135,7 +135,7 @@ class BatchTransactions:
             opened = None
             with suppress(HangingTransactionEnded):
                 opened = self._fence_and_read(name, partitions, reader)
-            if opened is None:
+            if opened is None:  # not in an except body: background_call.py
                 self.hangs.update(each.partition for each in partitions)
                 opened = self._fence_and_read(name, partitions, reader)
             client, progress = opened

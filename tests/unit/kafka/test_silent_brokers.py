@@ -82,18 +82,24 @@ def test_metadata_that_takes_longer_than_an_attempt_is_read_by_a_later_one(
 
 
 def test_metadata_that_nobody_answers_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits, client = list[float](), ReconnectingProducer(KafkaConfig(NOBODY).client())
-    once = client.list_topics_once
-
-    def counted(topic: str | None, limit: float) -> object:
-        limits.append(limit)
-        return once(topic, limit)
-
+    client = ReconnectingProducer(KafkaConfig(NOBODY).client())
     monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(client, "list_topics_once", counted)
+    limits = metadata_limits(client, monkeypatch)
     with pytest.raises(KafkaException):
         client.list_topics(timeout=0.6)
     assert limits == [0.2, pytest.approx(0.3), pytest.approx(0.1, abs=0.1)]
+
+
+def metadata_limits(client: ReconnectingClient, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time limits of the client's requests for metadata from now on, as they are made."""
+    ask, limits = client.list_topics_once, list[float]()
+
+    def noted(topic: str | None, limit: float) -> object:
+        limits.append(limit)
+        return ask(topic, limit)
+
+    monkeypatch.setattr(client, "list_topics_once", noted)
+    return limits
 
 
 @pytest.mark.parametrize("learns", [False, True])
@@ -284,15 +290,9 @@ def test_a_request_that_is_never_answered_ends_in_time(cluster: MockCluster, mon
 
 def test_a_cluster_that_refuses_the_login_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "ATTEMPT_TIMEOUT_S", 0.2)
-    admin, asked = BoundedAdminClient(KafkaConfig(NOBODY), TIMEOUT_S), list[object]()
-    once = admin.client.list_topics_once
-
-    def counted(topic: str | None, limit: float) -> object:
-        asked.append(limit)
-        return once(topic, limit)
-
+    admin = BoundedAdminClient(KafkaConfig(NOBODY), TIMEOUT_S)
     monkeypatch.setattr(admin.client, "poll", lambda _: 0)  # which would add that nobody is there
-    monkeypatch.setattr(admin.client, "list_topics_once", counted)
+    asked = metadata_limits(admin.client, monkeypatch)
     admin._errors.note(KafkaError(KafkaError._AUTHENTICATION))
     for count in (1, 2):
         with pytest.raises(KafkaFailed, match="refused the connection"):
