@@ -282,6 +282,6 @@ class BatchTransaction:
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() in FENCED_CODES:
-                text = f"another producer has taken over {self._name}; what is committed stands"
-                raise ProducerFenced(text) from exception
+                text = f"another producer has taken over {self._name}, or the transaction was open for longer than "
+                raise ProducerFenced(f"{text}transaction.timeout.ms; what is committed stands") from exception
             raise delivery_error(self._config, f"an output topic of {self._name}", error) from exception

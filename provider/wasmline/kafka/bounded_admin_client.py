@@ -33,9 +33,13 @@ COORDINATOR_REQUEST_TIMEOUT_S = 3_600.0
 """Timeout of requests to a group's coordinator, longer than the client lives. After a request has timed out in
 librdkafka, the next connection to the coordinator aborts the process (its issue 4605), so the wait is bounded here."""
 
-ADMIN_SETTINGS = {"enable.sparse.connections": "false"}
-"""The client stays connected to each broker. Otherwise, while a request waits for a broker that is gone, librdkafka
-2.16.0 connects to that thousands of times a second, whatever ``reconnect.backoff.ms`` is."""
+ADMIN_SETTINGS = {
+    # Otherwise, while a request waits for a broker that is gone, librdkafka 2.16.0 connects to that thousands of times
+    # a second, whatever ``reconnect.backoff.ms`` is.
+    "enable.sparse.connections": "false",
+    # Otherwise a question for a topic's metadata creates the topic, with the brokers' default settings.
+    "allow.auto.create.topics": "false",
+}
 
 PERMANENT_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Errors that do not pass by waiting: wrong credentials, an unknown certificate."""
@@ -150,15 +154,16 @@ class BoundedAdminClient:
         The old one would ask the same silent broker again, for as long as that is connected. But it knows brokers that
         are not in ``bootstrap.servers``. Raises KafkaError where the cluster refuses the connection.
         """
-        if _is_answered(self.client, attempts.begin()):
-            self._has_answer, self._errors.are_new = True, False
-            return
-        self._passing_trouble()
-        if attempts.are_over:
-            return
-        client, errors = self._connect()
-        if _is_answered(client, attempts.begin()):
+        if not _is_answered(self.client, attempts.begin()):
+            self._passing_trouble()
+            if attempts.are_over:
+                return
+            client, errors = self._connect()
+            if not _is_answered(client, attempts.begin()):
+                return
             self._use(client, errors)
+        self.client.poll(0)  # errors from before the answer
+        self._has_answer, self._errors.are_new = True, False
 
     def _renew(self) -> None:
         self._use(*self._connect())

@@ -146,7 +146,7 @@ class ReconnectingProducer(ReconnectingClient, Producer):
         BackgroundCall(self._discard).result()
 
     def _discard(self) -> None:
-        self.purge()
+        self.purge()  # confluent-kafka 2.16 has ``blocking`` the wrong way round: by default it waits for no thread
         deadline = time.monotonic() + DISCARD_TIMEOUT_S
         while len(self) and time.monotonic() < deadline:
             with suppress(KafkaException):  # the error that has ended this producer: callbacks follow it

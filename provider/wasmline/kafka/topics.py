@@ -85,9 +85,9 @@ class Topics:
 
         Where an answer is lost, this raises BrokerUnavailable: another attempt might delete a topic that was made anew.
         """
-        answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
-        for name, answer in answers.items():
-            self._admin.result(answer, self._codes(name), limit=self._timeout)
+        for name in names:
+            answers = self._admin.client.delete_topics([name], request_timeout=self._timeout)
+            self._admin.result(answers[name], self._codes(name), limit=self._timeout)
             self._until(partial(self._is_gone, name), f"topic {name} still exists")
 
     def exists(self, name: str) -> bool:

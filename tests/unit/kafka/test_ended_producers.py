@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from weakref import ref
@@ -40,6 +44,30 @@ FENCED_S = 0.2
 
 DENIAL_S = 10.0
 """Seconds within which a producer that is denied has ended."""
+
+DISCARDED_S = 30.0
+
+DISCARD = f"""
+import threading
+from support.mock_cluster import TOPIC, MockCluster
+from wasmline.kafka.producer import producer
+
+cluster, is_held, is_over = MockCluster(), threading.Event(), threading.Event()
+client = producer(cluster.config, debug="protocol")
+
+
+def hold(text):
+    if "Sent ProduceRequest" in text:
+        is_held.set()
+        is_over.wait({2 * DISCARDED_S})
+
+
+with cluster.logging_to(client, hold):
+    client.produce(TOPIC, b"value")
+    assert is_held.wait({DISCARDED_S})
+    client.discard()
+    is_over.set()
+"""
 
 OUTPUTS = pa.RecordBatch.from_pylist(
     [
@@ -232,6 +260,13 @@ def test_callbacks_of_records_in_flight_are_told_as_these_are_dropped(cluster: M
         client.poll(0.8)
         client.discard()
         assert len(told) == 1
+
+
+def test_a_discard_waits_for_no_thread_of_the_client(tmp_path: Path) -> None:
+    """Such as one that looks a name up. In a process of its own: a purge that waits stops all of Python."""
+    path = os.pathsep.join(sys.path)
+    command = [sys.executable, "-P", "-c", DISCARD]
+    subprocess.run(command, check=True, timeout=DISCARDED_S, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
 
 
 def interrupted_after(records: Sequence[Record], seconds: float) -> Iterator[Record]:

@@ -311,6 +311,44 @@ def test_a_refusal_after_an_answer_is_none_of_the_cluster_where_the_release_of_t
     assert admin._passing_trouble() == denial
 
 
+def test_a_client_that_replaces_a_silent_one_has_an_answer_where_its_release_is_not_known(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnecting_clients, "_librdkafka", lambda: None)
+    admin, denial = BoundedAdminClient(cluster.config, TIMEOUT_S), KafkaError(KafkaError._AUTHENTICATION)
+    silent = admin.client
+
+    def ignore(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(silent, "list_topics_once", ignore)
+    admin._refresh(Attempts(TIMEOUT_S))
+    assert admin.client is not silent
+    monkeypatch.setattr(admin.client, "poll", lambda _: 0)
+    admin._errors.note(denial)
+    assert admin._passing_trouble() == denial
+
+
+def test_an_error_from_before_the_refresh_is_none_of_the_time_after_it(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, unreported = BoundedAdminClient(cluster.config, TIMEOUT_S), [KafkaError(KafkaError._TRANSPORT)]
+
+    def poll(_: float) -> None:
+        while unreported:
+            admin._errors.note(unreported.pop())
+
+    monkeypatch.setattr(admin.client, "poll", poll)
+    admin._refresh(Attempts(TIMEOUT_S))
+    assert not admin._has_lost_connection()
+
+
+def test_a_question_for_the_brokers_creates_no_topic(cluster: MockCluster) -> None:
+    """As a producer's would, where the brokers allow that, as they do by default."""
+    assert BoundedAdminClient(cluster.config, TIMEOUT_S).brokers("missing") == [1]
+    assert list(detached_consumer(cluster.config, "group").list_topics(timeout=TIMEOUT_S).topics) == [TOPIC]
+
+
 @pytest.mark.parametrize("renews", [False, True])
 def test_a_refusal_that_comes_at_once_is_not_asked_for_all_the_time(cluster: MockCluster, renews: bool) -> None:
     admin, asked = BoundedAdminClient(cluster.config, 2.0), list[object]()
