@@ -444,7 +444,10 @@ class MetadataTooLarge(CommitFailed, KafkaError):
 
 
 class ProducerFenced(ConsumerError):
-    """Another producer took over a transactional id. Its owner processes this consumer's uncommitted records again."""
+    """Another producer took over a transactional id, or the transaction was open for longer than its time-out.
+
+    The owner of the partitions processes their uncommitted records again.
+    """
 
 
 class TerminalFailure(ConsumerError):

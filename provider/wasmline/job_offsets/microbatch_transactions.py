@@ -197,8 +197,9 @@ class _Spare(NamedTuple):
 class BatchTransaction:
     """The open transaction of some partitions. ``progress`` is what the group had committed before; absent: no commit.
 
-    Methods raise ProducerFenced once another attempt has opened the partitions, OutputRefused or TopicNotFound for
-    records that can never be written, BrokerUnavailable or KafkaError for an outcome that may be unknown.
+    Methods raise ProducerFenced once another attempt has opened the partitions or its time is over, OutputRefused or
+    TopicNotFound for records that can never be written, BrokerUnavailable or KafkaError for an outcome that may be
+    unknown.
     """
 
     def __init__(

@@ -162,7 +162,6 @@ class BoundedAdminClient:
             if not _is_answered(client, attempts.begin()):
                 return
             self._use(client, errors)
-        self.client.poll(0)  # errors from before the answer
         self._has_answer, self._errors.are_new = True, False
 
     def _renew(self) -> None:

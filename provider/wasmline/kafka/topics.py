@@ -81,7 +81,7 @@ class Topics:
         self._until(lambda: self.exists(name), f"topic {name} does not exist yet")
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete topics with their records and return once they are gone. Raises TopicNotFound.
+        """Delete topics with their records, one after another, and return once they are gone. Raises TopicNotFound.
 
         Where an answer is lost, this raises BrokerUnavailable: another attempt might delete a topic that was made anew.
         """

@@ -329,20 +329,6 @@ def test_a_client_that_replaces_a_silent_one_has_an_answer_where_its_release_is_
     assert admin._passing_trouble() == denial
 
 
-def test_an_error_from_before_the_refresh_is_none_of_the_time_after_it(
-    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    admin, unreported = BoundedAdminClient(cluster.config, TIMEOUT_S), [KafkaError(KafkaError._TRANSPORT)]
-
-    def poll(_: float) -> None:
-        while unreported:
-            admin._errors.note(unreported.pop())
-
-    monkeypatch.setattr(admin.client, "poll", poll)
-    admin._refresh(Attempts(TIMEOUT_S))
-    assert not admin._has_lost_connection()
-
-
 def test_a_question_for_the_brokers_creates_no_topic(cluster: MockCluster) -> None:
     """As a producer's would, where the brokers allow that, as they do by default."""
     assert BoundedAdminClient(cluster.config, TIMEOUT_S).brokers("missing") == [1]
